@@ -1,6 +1,6 @@
-"""The JSON reports in which jobs leave their results, for the next Airflow task, the UI and people.
+"""JSON reports with the results of jobs, for the next Airflow task, the UI and people.
 
-A report is written once, atomically, at `<reports_dir>/<job>/<run id>.json`, in a directory or in object storage. It is
+A report is written once, atomically, to `<reports_dir>/<job>/<run id>.json`, in a directory or in object storage. It is
 complete or absent.
 """
 
@@ -17,7 +17,7 @@ from statestore.objects.path import Location, write_whole
 
 
 class Status(StrEnum):
-    """State of a store partition as verification finds it (docs/operations.md says what each means and what to do)."""
+    """Status of a store partition, as found by verification (docs/operations.md explains what to do for each)."""
 
     OK = "OK"
     EMPTY = "EMPTY"
@@ -37,15 +37,15 @@ class Status(StrEnum):
 
     @property
     def healthy(self) -> bool:
-        """True where nothing is to be done."""
+        """True if no action is needed."""
         return self in (Status.OK, Status.EMPTY, Status.OLD_FORMAT)
 
 
 class Loss(StrEnum):
-    """What a full rebuild would lose of a store partition, by the best evidence there is.
+    """Whether a full rebuild of a store partition would lose data, by the best available evidence.
 
-    NONE: nothing. UNPROVEN: nothing speaks for a loss, but nothing shows either that the changelog can give everything
-    again. LIKELY: something shows that the changelog can not.
+    NONE: no loss. UNPROVEN: nothing indicates a loss, but nothing proves that the changelog still has all data. LIKELY:
+    something indicates that the changelog does not have all data.
     """
 
     NONE = "none"
@@ -54,7 +54,7 @@ class Loss(StrEnum):
 
 
 class Action(StrEnum):
-    """What follows from a status."""
+    """Action that follows from a status."""
 
     NONE = "none"
     TAIL = "tail"
@@ -68,7 +68,7 @@ class Action(StrEnum):
 
 
 def readable(text: str) -> str:
-    """Return a text as UTF-8 has it: bytes of a file name that are no UTF-8 are shown by their numbers."""
+    """Return a text that can be encoded in UTF-8: bytes of a file name that are not UTF-8 are shown as escapes."""
     return text.encode(errors="backslashreplace").decode()
 
 
@@ -107,7 +107,7 @@ class _Row(BaseModel):
 
 
 class Failure(_Row):
-    """Why a row's work was not done."""
+    """Reason why the work of a row was not done."""
 
     kind: Text
     message: Text
@@ -115,13 +115,13 @@ class Failure(_Row):
 
     @classmethod
     def of(cls, error: StateStoreError | OSError) -> Failure:
-        """Describe an error of the library, or of the operating system in the library's terms."""
+        """Describe an error of the library, or of the operating system, in the library's terms."""
         cause = of_os_error(error) if isinstance(error, OSError) else error
         return cls(kind=cause.kind, message=str(cause), retriable=isinstance(cause, RetryError))
 
 
 class StorePartitionRow(_Row):
-    """Names the store partition that a row speaks of."""
+    """Identifies the store partition of a row."""
 
     application: Text
     store: Text
@@ -134,7 +134,7 @@ class StorePartitionRow(_Row):
 
 
 class StoreFigures(_Row):
-    """What a task's store did: KIP-1035's commit figures, and what restored it."""
+    """Figures of a task's store: KIP-1035's commit metrics, and its restore."""
 
     store: Text
     commits: Int64
@@ -150,7 +150,7 @@ class StoreFigures(_Row):
 
 
 class SnapshotRow(_Row):
-    """What was published of one store."""
+    """Published snapshot of one store."""
 
     store: Text
     snapshot: Text | None = Field(default=None, description="its name; None where nothing was to be done")
@@ -164,7 +164,7 @@ class SnapshotRow(_Row):
 
 
 class SnapshotSetRow(_Row):
-    """The set of snapshots that belong together after a run of `process`, of one application."""
+    """Set of consistent snapshots of one application after a run of `process`."""
 
     application: Text
     snapshot_set: Text | None = Field(default=None, description="its name, also if an earlier run has written it")
@@ -172,7 +172,7 @@ class SnapshotSetRow(_Row):
 
 
 class ProcessRow(_Row):
-    """What one task of a `process` run did."""
+    """Result of one task of a `process` run."""
 
     application: Text
     task: Text
@@ -217,7 +217,7 @@ class ProcessRow(_Row):
 
 
 class DifferingKey(_Row):
-    """A row that is not the same in a store and in the fold of its changelog."""
+    """A row that differs between a store and the fold of its changelog."""
 
     found: Literal["only in store", "only in log", "other value"]
     key: Text | None = Field(default=None, description="the row's key, hex; None if keys are to be left out")
@@ -227,7 +227,7 @@ class DifferingKey(_Row):
 
 
 class Contents(_Row):
-    """A store's rows beside the fold of its changelog, which deep verification compares."""
+    """Result of the comparison of a store's rows with the fold of its changelog, by deep verification."""
 
     store_rows: Int64 = Field(default=0, description="rows of the store that were compared")
     log_rows: Int64 = Field(default=0, description="rows of the fold that were compared")
@@ -246,12 +246,12 @@ class Contents(_Row):
 
     @property
     def differing(self) -> int:
-        """Rows that differ and must not."""
+        """Number of rows that differ although they must be equal."""
         return self.other_value + self.only_in_store + self.only_in_log
 
 
 class RestorePoint(_Row):
-    """The newest snapshot of a store partition, and what a restore from it would take."""
+    """The newest snapshot of a store partition, and the cost of a restore from it."""
 
     snapshot: Text | None = Field(default=None, description="its name; None: there is none, or none can be read")
     usable: bool = Field(default=False, description="a restore may begin with it now")
@@ -268,7 +268,7 @@ class RestorePoint(_Row):
 
 
 class VerifyRow(StorePartitionRow):
-    """What verification found for one store partition, with the evidence."""
+    """Result of the verification of one store partition, with the evidence."""
 
     status: Status
     action: Action
@@ -302,12 +302,12 @@ class VerifyRow(StorePartitionRow):
 
     @property
     def healthy(self) -> bool:
-        """True where nothing is to be done."""
+        """True if no action is needed."""
         return self.status.healthy
 
 
 class RestoreRow(StorePartitionRow):
-    """What a restore did with one store partition."""
+    """Result of the restore of one store partition."""
 
     before: Status | None = None
     mode: Literal["tail", "snapshot", "full", "as-of"] | None = Field(
@@ -344,12 +344,12 @@ class RestoreRow(StorePartitionRow):
 
     @property
     def healthy(self) -> bool:
-        """True if the store partition is whole now."""
+        """True if the store partition is healthy now."""
         return self.outcome != "failed"
 
 
 class ArchivedRow(StorePartitionRow):
-    """What the job `snapshot` published of one store partition."""
+    """Snapshot of one store partition, published by the job `snapshot`."""
 
     snapshot: Text | None = Field(
         default=None, description="its name; None where it could not be made, or is there already"
@@ -365,12 +365,12 @@ class ArchivedRow(StorePartitionRow):
 
     @property
     def healthy(self) -> bool:
-        """True if the archive has all of the changelog up to its end of then."""
+        """True if the archive has the whole changelog up to its end at that time."""
         return self.failure is None
 
 
 class RestorePlanRow(StorePartitionRow):
-    """What a restore would do with one store partition, and what that takes."""
+    """Planned restore of one store partition, and its cost."""
 
     status: Status | None = None
     mode: Literal["tail", "snapshot", "full", "as-of"] | None = Field(
@@ -395,7 +395,7 @@ class RestorePlanRow(StorePartitionRow):
 
     @property
     def offsets(self) -> int:
-        """Changelog offsets to be read."""
+        """Number of changelog offsets to read."""
         return 0 if self.start is None or self.end is None else max(self.end - self.start - self.resumable, 0)
 
     @property
@@ -405,7 +405,7 @@ class RestorePlanRow(StorePartitionRow):
 
 
 class ValidateRow(StorePartitionRow):
-    """What validation says of one store partition; suites judge a store, so its partitions share their verdict."""
+    """Result of the validation of one store partition. All partitions of a store share its verdict."""
 
     verdict: Literal["passed", "failed", "error"]
     expectations: Int64 = 0
@@ -418,12 +418,12 @@ class ValidateRow(StorePartitionRow):
 
     @property
     def healthy(self) -> bool:
-        """True if every expectation held."""
+        """True if every expectation was met."""
         return self.verdict == "passed"
 
 
 class FailedRows(_Row):
-    """Where an expectation did not hold."""
+    """Rows that do not meet an expectation."""
 
     expectation: Text
     count: Int64 | None = Field(default=None, description="None if it is about all rows together, such as their number")
@@ -431,7 +431,7 @@ class FailedRows(_Row):
 
 
 class ValidatedStore(_Row):
-    """What validation found out about one store, all of its partitions together."""
+    """Result of the validation of one store with all of its partitions."""
 
     application: Text
     store: Text
@@ -451,7 +451,7 @@ class ValidatedStore(_Row):
 
 
 class MaintenanceRow(_Row):
-    """What maintenance removed in one place, or would remove."""
+    """Files that maintenance removed in one place, or would remove."""
 
     place: Text = Field(
         description="a task, as `flight-delays/0_3`, a kind of files, as `reports/verify`, or a part of the archive"
@@ -469,12 +469,12 @@ class MaintenanceRow(_Row):
 
     @property
     def healthy(self) -> bool:
-        """True if everything that is old was removed, or stays for a reason."""
+        """True if all old files were removed, or are kept for a reason."""
         return self.failure is None
 
 
 class JobReport(BaseModel):
-    """What the reports of all jobs have in common; `rows` is one row per task or store partition."""
+    """Common fields of the reports of all jobs. `rows` has one row per task or store partition."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -513,14 +513,14 @@ class VerifyReport(JobReport):
 
 
 class RestoreReport(JobReport):
-    """Report of a `restore` run, one row per store partition asked for."""
+    """Report of a `restore` run, one row per requested store partition."""
 
     job: Literal["restore"] = "restore"
     rows: tuple[RestoreRow, ...]
 
 
 class RestorePlanReport(JobReport):
-    """What a `restore` run would do, one row per store partition asked for."""
+    """Plan of a `restore` run, one row per requested store partition."""
 
     job: Literal["restore-plan"] = "restore-plan"
     records_per_s: Int64 = Field(description="rate of one Spark task that the seconds are estimated with")
@@ -528,7 +528,7 @@ class RestorePlanReport(JobReport):
 
 
 class ValidateReport(JobReport):
-    """Report of a `validate` run, one row per store partition asked for."""
+    """Report of a `validate` run, one row per requested store partition."""
 
     job: Literal["validate"] = "validate"
     data_docs: Text | None = Field(default=None, description="index page of the Data Docs")
@@ -537,7 +537,7 @@ class ValidateReport(JobReport):
 
 
 class SnapshotReport(JobReport):
-    """Report of a `snapshot` run, one row per store partition asked for."""
+    """Report of a `snapshot` run, one row per requested store partition."""
 
     job: Literal["snapshot"] = "snapshot"
     archive: Text = Field(description="its URL")
@@ -567,7 +567,7 @@ _ANY: TypeAdapter[AnyReport] = TypeAdapter(Report)
 
 
 def write_report(path: Location, report: JobReport) -> None:
-    """Write the report so that a reader finds all of it or nothing, also after a power cut."""
+    """Write the report atomically: a reader finds all of it or nothing, even after a power cut."""
     write_whole(path, report.model_dump_json(indent=1))
 
 

@@ -1,10 +1,10 @@
-"""Tests of applications without a broker: what Kafka Streams' TopologyTestDriver is for its topologies.
+"""Test applications without a broker, like Kafka Streams' TopologyTestDriver.
 
     with TopologyTestDriver(Path("orders.yaml"), key_serde=UTF8, value_serde=JSON) as driver:
         driver.pipe("anna", {"cents": 5}, timestamp=1_000)
         assert driver.read("totals") == [("anna", {"cents": 5}, 1_000, ())]
 
-Processors, aggregations and stores are run by the code that runs them in a task (`tasks/driver.py`).
+The same code as in a task runs processors, aggregations and stores (`tasks/driver.py`).
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ __all__ = ["Counts", "LoggedRecord", "TopologyTestDriver"]
 
 
 class TopologyTestDriver:
-    """An application with its stores in a temporary directory and its topics in memory. Use it as a context manager.
+    """An application with stores in a temporary directory and topics in memory. Use it as a context manager.
 
     Parameters
     ----------
     definition
         The application, as an object, a mapping, or the path of a YAML file.
     key_serde, value_serde
-        For keys and values given to `pipe` and got from `read`.
+        Serdes of keys and values for `pipe` and `read`.
     commit_every
-        Commit after so many records piped; None: only when `commit` is called.
+        Number of piped records after which to commit. None: only when `commit` is called.
     partitions
-        Of the input topic.
+        Number of partitions of the input topic.
     engine
-        That of every store, such as `in_memory`, instead of the definition's.
+        Engine of every store, such as `in_memory`. The default is that of the definition.
 
     Raises
     ------
@@ -95,7 +95,7 @@ class TopologyTestDriver:
         self.close(crash=error_type is not None)
 
     def close(self, *, crash: bool = False) -> None:
-        """Close the processors, unless it is after a crash, and remove everything."""
+        """Close the processors, unless the run crashed, and remove all files."""
         with self._resources as resources:
             for task in self._tasks.values():
                 resources.callback(task.close, crash=crash)
@@ -112,21 +112,22 @@ class TopologyTestDriver:
         topic: str | None = None,
         partition: int = 0,
     ) -> None:
-        """Have a record processed.
+        """Process a record.
 
         Parameters
         ----------
         timestamp
-            Of the record, ms since the epoch.
+            Timestamp of the record, in ms since the epoch.
         topic
-            The application's input topic if left out, or one of its repartition topics.
+            A topic that the application reads. The default is its input topic.
 
         Raises
         ------
         ProcessingError
-            If the application's code failed on it and there is no dead-letter topic. Nothing goes on until a restart.
+            If the application's code failed on the record and there is no dead-letter topic. Then call `restart`.
         InputError
-            If the application does not read the topic, the topic has no such partition, or a restart is due.
+            If the application does not read the topic, the topic has no such partition, or `restart` must be called
+            first.
         """
         reader = self._reader(topic, partition)
         task = self._task(reader)
@@ -147,14 +148,14 @@ class TopologyTestDriver:
     def read(
         self, topic: str, *, key_serde: Serde[Any] | None = None, value_serde: Serde[Any] | None = None
     ) -> list[LoggedRecord]:
-        """Return the records that came to a topic since it was last read, changelogs and dead letters, too.
+        """Return the records of a topic since it was last read, including changelogs and dead letters.
 
-        Under exactly once they come with a commit.
+        With exactly once, records arrive with a commit.
 
         Parameters
         ----------
         key_serde, value_serde
-            Instead of the driver's own, for this topic.
+            Serdes for this topic, instead of the driver's.
 
         Raises
         ------
@@ -178,7 +179,7 @@ class TopologyTestDriver:
     # -- the tasks ------------------------------------------------------------------------------------------------
 
     def commit(self) -> None:
-        """Commit as tasks do: aggregations reach their stores, records their topics and those who read them."""
+        """Commit as tasks do: write aggregations to their stores, and deliver records to their topics and readers."""
         for part in self._parts:
             for name in self._logs.partitions(part.input_topic):
                 task = TaskId(part.index, name.partition)
@@ -187,14 +188,15 @@ class TopologyTestDriver:
                     self._task(task).commit()
 
     def restart(self, *, crash: bool = False) -> None:
-        """End the run and begin the next one on the same stores and topics, as a job for each micro-batch does.
+        """End the run and begin the next one on the same stores and topics, as each micro-batch does.
 
-        Processors are made anew, stream time goes on. After a failure the next run begins at the last commit.
+        Processors are created again, and stream time continues. After a failure, the next run begins at the last
+        commit.
 
         Parameters
         ----------
         crash
-            Do not commit before: the next run processes again what came since the last commit.
+            Do not commit first: the next run processes the records since the last commit again.
         """
         crash = crash or any(not task.running for task in self._tasks.values())
         if not crash:
@@ -204,7 +206,7 @@ class TopologyTestDriver:
             task.reopen()
 
     def store(self, name: str, *, partition: int = 0) -> AnyStore:
-        """Return a store, with the types of its definition. What was written since the last commit is in it.
+        """Return a store with the types of its definition. It includes writes since the last commit.
 
         Raises
         ------
@@ -215,12 +217,12 @@ class TopologyTestDriver:
         return self._task(self._reader(topic, partition)).stores[name]
 
     def stream_time(self, *, topic: str | None = None, partition: int = 0) -> int:
-        """Largest timestamp (ms) of the records from a partition of the input, or of a repartition topic; -1: none."""
+        """Largest timestamp (ms) of the records from a partition of the input or of a repartition topic; -1: none."""
         return self._task(self._reader(topic, partition)).stream_time
 
     @property
     def counts(self) -> Counts:
-        """What was done and committed by all tasks; what goes through a repartition topic comes in twice."""
+        """Committed counts of all tasks. Records that pass through a repartition topic are counted as input twice."""
         return reduce(added, (task.counts for task in self._tasks.values()), Counts())
 
     def _task(self, task: TaskId) -> DriverTask:

@@ -1,4 +1,4 @@
-"""Ready-made aggregations: what is kept in a store for each key, or each window or session of a key."""
+"""Predefined aggregations, which keep a result in a store for each key, or each window or session of a key."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from statestore.model import Name
 
 
 class TimeWindows(Definition):
-    """Windows of a fixed length, aligned to the epoch: tumbling, or hopping where they advance by less than a length.
+    """Windows of a fixed length, aligned to the epoch: tumbling, or hopping if they advance by less than their length.
 
     Attributes
     ----------
     size_ms
         Length of a window.
     advance_ms
-        How far a window starts after the one before; the length if not said.
+        Distance between the starts of two windows. The default is the length.
     grace_ms
-        For how long after its end a window takes late records.
+        How long a window accepts late records after its end.
     """
 
     size_ms: int = Field(gt=0, lt=1 << 62)
@@ -34,19 +34,19 @@ class TimeWindows(Definition):
 
     @property
     def step_ms(self) -> int:
-        """How far a window starts after the one before."""
+        """Distance between the starts of two windows."""
         return self.advance_ms or self.size_ms
 
 
 class Sessions(Definition):
-    """Sessions of activity: records of a key that are at most the gap apart.
+    """Sessions of activity: records of a key that are not further apart than the gap.
 
     Attributes
     ----------
     gap_ms
-        Inactivity that ends a session.
+        Period of inactivity that ends a session.
     grace_ms
-        For how long after its end and the gap a session takes late records.
+        How long a session accepts late records after its end and the gap.
     """
 
     gap_ms: int = Field(ge=0, lt=1 << 62)
@@ -54,23 +54,23 @@ class Sessions(Definition):
 
 
 class AggregationDefinition(Definition):
-    """A ready-made aggregation: what is kept in a store for each key, or each window or session of a key.
+    """A predefined aggregation, which keeps a result in a store for each key, or each window or session of a key.
 
     Attributes
     ----------
     store
-        Where the results are kept; made with the kind's defaults if the definition does not list it.
+        Store of the results. It is created with the kind's defaults if the definition does not list it.
     aggregate
-        `count`, or an aggregate made with `statestore.tasks.aggregates`.
+        `count`, or an aggregate created with `statestore.tasks.aggregates`.
     group_by
-        A function of the record that gives the key to group by, if that is not the record's own. Records then go
-        through an internal repartition topic into a subtopology of their own.
+        Function of the record that returns the key to group by, if it is not the record's own key. Records then go
+        through an internal repartition topic to a separate subtopology.
     partitions
-        Partitions of the repartition topic; as many as the input's if not said.
+        Number of partitions of the repartition topic. The default is the number of the input.
     windows, sessions
-        What a key's records are divided into; neither: nothing, one result a key.
+        How a key's records are divided. Without either, there is one result for each key.
     output_topic
-        Where changed results are sent with each commit; nowhere if not said.
+        Topic that receives the changed results with each commit. By default, they are not sent.
     """
 
     store: Name
@@ -92,13 +92,13 @@ class AggregationDefinition(Definition):
 
     @property
     def kept_ms(self) -> int:
-        """How long the store must keep a window or session at least."""
+        """Minimum time for which the store must keep a window or session."""
         if self.windows is not None:
             return self.windows.size_ms + self.windows.grace_ms
         return self.sessions.gap_ms + self.sessions.grace_ms if self.sessions is not None else 0
 
     def default_store(self) -> dict[str, Any]:
-        """Return the definition of the store that this needs, as far as it is not a matter of taste."""
+        """Return the definition of the store with the properties that this aggregation requires."""
         if self.windows is not None:
             return {"kind": "window", "retention_ms": self.kept_ms, "window_size_ms": self.windows.size_ms}
         return {"kind": "session", "retention_ms": self.kept_ms} if self.sessions is not None else {"kind": "key-value"}

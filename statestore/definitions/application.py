@@ -1,4 +1,4 @@
-"""What an application is: its topics, what it does with records, and its stores."""
+"""Definition of an application: its topics, its processing, and its stores."""
 
 from __future__ import annotations
 
@@ -35,18 +35,19 @@ CHECKED_STORE_FIELDS = (
 
 
 class Subtopology(Definition):
-    """What the tasks of one index do: the part of an application that reads one topic.
+    """The part of an application that reads one topic. Its tasks have the same index.
 
     Attributes
     ----------
     index
-        The first number of its tasks' ids. 0 reads the application's input, the others a repartition topic each.
+        First number of its tasks' ids. Index 0 reads the application's input; each other index reads a repartition
+        topic.
     processor
         The application's own processor.
     aggregations
-        What is aggregated from the topic's records as they are keyed.
+        Aggregations of the topic's records by their own keys.
     regrouped
-        Aggregations whose records are sent on, with another key, to their repartition topics.
+        Aggregations whose records are sent to their repartition topics, with another key.
     """
 
     index: int
@@ -58,7 +59,7 @@ class Subtopology(Definition):
 
 
 class ApplicationDefinition(Definition):
-    """A stream application: its topics, what it does with records, and its stores.
+    """A stream application: its topics, its processing, and its stores.
 
     `name` is Kafka Streams' `application.id`: consumer group, prefix of changelog topics and of `transactional.id`.
 
@@ -67,14 +68,15 @@ class ApplicationDefinition(Definition):
     processor
         A function `process(record, context)`, or a class with such a method.
     aggregations
-        Ready-made aggregations of the input, beside the processor or instead of it.
+        Predefined aggregations of the input, in addition to the processor or instead of it.
     processing_guarantee
-        `at_least_once` commits without Kafka transactions: faster, and after a crash records are processed again.
+        `at_least_once` commits without Kafka transactions. It is faster, but after a crash, records are processed
+        again.
     rocksdb_config_setter
-        A function `set_config(store_name, options)` that sets RocksDB's options where a task opens a store (Kafka
-        Streams' `rocksdb.config.setter`); the options are rocksdict's.
+        A function `set_config(store_name, options)` that sets RocksDB's options when a task opens a store, like Kafka
+        Streams' `rocksdb.config.setter`. The options are rocksdict's.
     dead_letter_topic
-        Where records go that the application's code fails on, with the reason in their headers. Without one the task
+        Topic for records on which the application's code fails, with the reason in their headers. Without it, the task
         stops at such a record.
     """
 
@@ -200,12 +202,12 @@ class ApplicationDefinition(Definition):
 
     @property
     def publishes_snapshots(self) -> bool:
-        """True if `process` may publish its stores as they are: exactly once, a store is the fold of its log."""
+        """True if `process` can publish its stores unchanged: with exactly once, a store is the fold of its log."""
         return self.processing_guarantee == "exactly_once_v2"
 
     @property
     def subtopologies(self) -> tuple[Subtopology, ...]:
-        """Parts of the application, by index: 0 reads the input, each regrouped aggregation follows with its own."""
+        """Parts of the application, by index: 0 reads the input, and each regrouped aggregation has its own."""
         regrouped = tuple(item for item in self.aggregations if item.group_by is not None)
         elsewhere = {item.store for item in regrouped}
         first = Subtopology(

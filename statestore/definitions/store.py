@@ -1,4 +1,4 @@
-"""What a store is."""
+"""Definition of a store."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ class StoreDefinition(Definition):
     Attributes
     ----------
     kind
-        Of the user's own: the `module:attribute` of a `StoreKind` (docs/extending.md).
+        A built-in kind, or the `module:attribute` of a custom `StoreKind` (docs/extending.md).
     engine
-        Where its rows are; the application's `default_dsl_store` if not said.
+        What holds its rows. The default is the application's `default_dsl_store`.
     supplier
-        Makes a store of the user's own: a function that is called with this definition and returns a supplier. `engine`
-        then says what that store is: `in_memory` if it does not outlive its process, `txn_rocksDB` if it is
-        transactional, else `rocksDB`.
+        Function that is called with this definition and returns the supplier of a custom store. `engine` then describes
+        that store: `in_memory` if it does not outlive its process, `txn_rocksDB` if it is transactional, otherwise
+        `rocksDB`.
     retention_ms
-        How long a window or session store keeps its rows, and a versioned one earlier values (Kafka Streams' history
-        retention).
+        How long a window or session store keeps its rows, and a versioned store its earlier values (Kafka Streams'
+        history retention).
     window_size_ms
-        Length of a window, in a window store.
+        Length of a window of a window store.
     segment_interval_ms
-        How long a segment of a versioned store is; what Kafka Streams' supplier chooses by default if not said.
+        Length of a segment of a versioned store. The default is that of Kafka Streams' supplier.
     retain_duplicates
-        Whether a window store adds a value at each put instead of replacing the one before.
+        Whether each put into a window store adds a value instead of replacing the previous one.
     key_serde, value_serde
-        Types that a processor sees. An aggregation writes its own: `value_serde` should be its result's.
+        Types that a processor sees. An aggregation writes its own types, so `value_serde` should match its result.
     expectations
-        The suite of its own rules: the name of one in expectations/suites, or the absolute path of a JSON file.
+        Suite with its own rules: the name of a suite in expectations/suites, or the absolute path of a JSON file.
     owner
-        Who is to be asked about it: a person or a team.
+        Person or team to contact.
     partitions
-        How many partitions the topic has that its tasks read, where that is to be checked when the store is applied.
+        Number of partitions that the topic of its tasks must have, if `apply` is to check it.
     changelog
-        Name of its changelog topic. If not said, the one that the catalogue has, or else the one that follows from
-        application and store.
+        Name of its changelog topic. The default is the name in the catalogue, or else the name derived from application
+        and store.
     """
 
     name: Name
@@ -67,18 +67,18 @@ class StoreDefinition(Definition):
 
     @property
     def store_kind(self) -> StoreKind:
-        """What its kind is.
+        """Kind of the store.
 
         Raises
         ------
         DefinitionError
-            If it is one of the user's own that cannot be loaded.
+            If it is a custom kind that cannot be loaded.
         """
         return kind_of(self.kind)
 
     @property
     def supplied(self) -> bool:
-        """True if it is a store of the user's own, of whose files nothing is known."""
+        """True if it is a custom store, whose files have an unknown format."""
         return self.supplier is not None
 
     def changelog_of(self, application: str) -> str:
@@ -87,22 +87,22 @@ class StoreDefinition(Definition):
 
     @property
     def segmented(self) -> bool:
-        """True if rows lie in segments of time, a database each, as those of a window or session store."""
+        """True if rows are stored in time segments with one database each, as in a window or session store."""
         return self.store_kind.segmented
 
     @property
     def rows_are_records(self) -> bool:
-        """True if each row is what a record of the changelog says, so that they can be compared."""
+        """True if each row equals a record of the changelog, so that they can be compared."""
         return self.store_kind.rows_are_records
 
     @property
     def row_retention_ms(self) -> int | None:
-        """How long rows are kept; None: they never expire, as the latest values of a versioned store."""
+        """How long rows are kept, in ms. None: they never expire, like the latest values of a versioned store."""
         return self.retention_ms if self.segmented else None
 
     @property
     def values(self) -> ValueFormat:
-        """Layout of its values: what its kind makes of its format."""
+        """Layout of its values, which follows from its kind and format."""
         return self.store_kind.value_format(self.format)
 
     def model_post_init(self, context: Any, /) -> None:

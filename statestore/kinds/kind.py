@@ -1,7 +1,7 @@
-"""What a kind of store is: all that key-value, window and session stores do differently, but for their methods.
+"""The kind of a store: all differences between key-value, window and session stores, except for their methods.
 
-A row key is the user's key and, behind it, numbers of a fixed length. A kind that has such numbers keeps its rows in
-segments of time, a database each: the first number is the time that decides on the segment, and so on the row's expiry.
+A row key is the user's key, followed by numbers of a fixed length. A kind with such numbers keeps its rows in time
+segments with one database each. The first number is the time that selects the segment, and so the row's expiry.
 
 0           n
 +-----------+---------+---------+---
@@ -31,21 +31,21 @@ ADDITIONAL_RETENTION_MS = 24 * 60 * 60 * 1000
 
 
 class Number(NamedTuple):
-    """A number behind the key of a row, or a column that shows one: its name, and 4 or 8 bytes."""
+    """A number after the key of a row, or a column that shows one: its name, and its size of 4 or 8 bytes."""
 
     name: str
     bytes: int = 8
 
 
 class RowLayout(NamedTuple):
-    """Row keys of a kind that differ from those of its changelog: times in front, and whether there are index rows."""
+    """Layout of row keys that differ from the changelog's: times precede the key, with or without index rows."""
 
     key: KeyLayout
     indexed: bool
 
 
 class StoreSettings(Protocol):
-    """What a kind looks at in the definition of a store (`definitions/store.py`)."""
+    """The settings of a store's definition that a kind reads (`definitions/store.py`)."""
 
     @property
     def name(self) -> str:
@@ -53,7 +53,7 @@ class StoreSettings(Protocol):
 
     @property
     def format(self) -> StoreFormat:
-        """How values lie on disk."""
+        """Format of values on disk."""
 
     @property
     def retention_ms(self) -> int | None:
@@ -73,43 +73,43 @@ class StoreSettings(Protocol):
 
 
 class StoreKind:
-    """A kind of store; one without numbers behind its keys, such as a key-value store, has no more to say.
+    """A kind of store. The defaults are those of a kind without numbers, such as a key-value store.
 
     Attributes
     ----------
     name
-        What a definition calls it.
+        Name of the kind in a definition.
     storage
-        `module:attribute` of its `stores.storage.Storage`: what its stores are made of, and how they are used.
+        `module:attribute` of its `stores.storage.Storage`: the classes that implement its stores.
     times
-        Lengths of time that its definitions must say: `retention_ms` where there are segments, and `window_size_ms`.
-        They may say no other.
+        Required durations of its definitions: `retention_ms` if there are segments, and `window_size_ms`. Other
+        durations are refused.
     optional_times
-        Lengths of time that its definitions may say besides.
+        Optional durations of its definitions.
     rows_are_records
-        Whether a row is what the last record of its key in the changelog says. If not, rows of a store cannot be
-        compared with records, nor made from them one by one.
+        Whether a row equals the last record of its key in the changelog. If not, rows of a store cannot be compared
+        with records, or created from them one by one.
     may_retain_duplicates
-        Whether a definition may have `retain_duplicates`.
+        Whether a definition can have `retain_duplicates`.
     numbers
-        What is behind the user's key in a row key.
+        The numbers after the user's key in a row key.
     first_time, last_time
-        Names of the numbers between which a row is of its time (ms, both inclusive).
+        Names of the numbers between which a row is valid (ms, both inclusive).
     only_format
-        Format that a definition means which says none; None: timestamped.
+        Format of a definition that does not name one. None: timestamped.
     formats
-        Those that a definition may say, older ones first; empty: all.
+        Formats that a definition can name, oldest first. Empty: all.
     layout
-        How row keys differ from those of the changelog; None: they are the same.
+        Layout of row keys that differ from those of the changelog. None: they are equal.
     logged_values_end_with
-        Bytes that a value has at its end in the changelog, and not in the store.
+        Bytes at the end of a value in the changelog that the store does not have.
     offsets_are_beside
-        Whether Kafka Streams has the offsets of such stores in a file beside them, in every version.
+        Whether every version of Kafka Streams keeps the offsets of such stores in a separate file.
     ordinary_kin
-        Of a kind that only Kafka Streams' DSL makes: the kind that is like it for whoever reads it. Such stores are
-        verified, read and restored, and not used by our own tasks. Empty: any other kind.
+        For a kind that only Kafka Streams' DSL creates: the ordinary kind with the same rows for a reader. Such stores
+        can be verified, read and restored, but tasks of this project do not use them. Empty for all other kinds.
     suite
-        The suite for all stores of the kind: the name of one in expectations/suites, or the absolute path of a file.
+        Suite for all stores of the kind: the name of a suite in expectations/suites, or the absolute path of a file.
     """
 
     name: ClassVar[str]
@@ -131,18 +131,18 @@ class StoreKind:
 
     @property
     def segmented(self) -> bool:
-        """True if rows lie in segments of time."""
+        """True if rows are stored in time segments."""
         return bool(self.numbers)
 
     # -- definitions --------------------------------------------------------------------------------------------------
 
     def check(self, store: StoreSettings) -> None:
-        """Refuse a definition that does not say what the kind needs.
+        """Refuse a definition without the settings that the kind requires.
 
         Raises
         ------
         ValueError
-            With what was expected and found.
+            With the expected and the found settings.
         """
         said = [name for name in (*_TIMES, *_OPTIONAL_TIMES) if getattr(store, name, None) is not None]
         found = [name for name in said if name not in self.optional_times]
@@ -179,7 +179,7 @@ class StoreKind:
         return sorted(path for path in directory.iterdir() if path.is_dir()) if directory.exists() else []
 
     def database(self, directory: Path, store: str, start_ms: int) -> Path:
-        """Directory of the database whose segment starts at a time; without segments, of the only one."""
+        """Directory of the database whose segment starts at a time, or the only database without segments."""
         return directory / f"{store}.{start_ms}" if self.segmented else directory
 
     # -- values -------------------------------------------------------------------------------------------------------
@@ -192,27 +192,27 @@ class StoreKind:
 
     @cached_property
     def suffix_bytes(self) -> int:
-        """Bytes of a row key behind the user's key."""
+        """Bytes of a row key after the user's key."""
         return sum(number.bytes for number in self.numbers)
 
     @cached_property
     def first_time_bytes(self) -> int:
-        """Bytes from the row key's end to where its first time begins."""
+        """Bytes from the start of the first time to the end of the row key."""
         names = [number.name for number in self.numbers]
         return sum(number.bytes for number in self.numbers[names.index(self.first_time) :])
 
     @property
     def segment_time(self) -> str:
-        """Name of the number that decides on a row's segment."""
+        """Name of the number that selects a row's segment."""
         return self.numbers[0].name
 
     def row_time(self, row_key: bytes) -> int:
-        """Time (ms) that decides on the segment of a row.
+        """Time (ms) that selects the segment of a row.
 
         Raises
         ------
         StoreCorruptedError
-            If this is no row key of the kind.
+            If this is not a row key of the kind.
         """
         size = self.suffix_bytes
         if len(row_key) < size:
@@ -229,7 +229,7 @@ class StoreKind:
         return unpack(f">{len(row_keys)}q", packed)
 
     def key_bounds(self, key: bytes, time_from: int, time_to: int) -> tuple[bytes, bytes]:
-        """Row keys `start <= row key < stop` between which all rows of a key that are of a time range (ms) lie."""
+        """Row keys `start <= row key < stop` that include all rows of a key in a time range (ms)."""
         if not self.numbers:
             return key, key + b"\0"
         largest, at = self._largest_suffix, self.suffix_bytes - self.first_time_bytes
@@ -242,16 +242,16 @@ class StoreKind:
         )
 
     def range_bounds(self, key_from: bytes | None, key_to: bytes | None) -> tuple[bytes | None, bytes | None]:
-        """Row keys `start <= row key < stop` between which all rows of a range of keys lie; None is an open end.
+        """Row keys `start <= row key < stop` that include all rows of a range of keys; None is an open end.
 
-        `key_to` is inclusive where there are numbers behind it, as in Kafka Streams.
+        `key_to` is inclusive if numbers follow it, as in Kafka Streams.
         """
         if not self.numbers or key_to is None:
             return key_from, key_to
         return key_from, upper_bound(key_to, self._largest_suffix) + b"\0"
 
     def may_be_in_segment(self, start_ms: int, time_to: int) -> bool:
-        """Whether a row that begins before a time (ms) may be in the segment that starts at `start_ms`."""
+        """Whether a row that begins before a time (ms) can be in the segment that starts at `start_ms`."""
         # A session lies in the segment of its end, and may have begun long before.
         return self.first_time != self.segment_time or start_ms < time_to
 
@@ -262,7 +262,7 @@ class StoreKind:
     # -- columns ------------------------------------------------------------------------------------------------------
 
     def columns(self, store: StoreSettings) -> tuple[Number, ...]:
-        """Columns that a row has besides partition, key, value and timestamp; those that tell rows apart among them."""
+        """Columns of a row besides partition, key, value and timestamp, including those that identify the row."""
         return self.numbers
 
     def shown(self, numbers: Mapping[str, Any], store: StoreSettings) -> Mapping[str, Any]:

@@ -1,8 +1,8 @@
-"""What a store of bytes may be able to do besides: each ability is a protocol.
+"""Optional abilities of a store of bytes: each ability is a protocol.
 
-A store that lacks an ability has the default instead, here or in the protocol of its kind (`api.py`). So nobody has to
-ask whether it is there when the store is used. That a store has all of an ability or nothing of it is checked when it
-is built (`store_check.py`).
+A store without an ability has its default, here or in the protocol of its kind (`api.py`), so its users do not have to
+check for the ability. A store must have all methods of an ability or none; this is checked when it is built
+(`store_check.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ NO_STREAM_TIME = -1
 
 
 class BatchWritingStore(Protocol):
-    """Reads and writes many rows at once, by their keys in the changelog. The default of each kind goes row by row."""
+    """Reads and writes many rows at once, by their keys in the changelog. The default of each kind is row by row."""
 
     def get_rows(self, row_keys: Sequence[bytes]) -> list[bytes | None]:
         """Read many rows, in the order of their keys."""
@@ -39,7 +39,7 @@ class UpgradableStore(BatchWritingStore, Protocol):
 
 
 class StreamTimeStore(Protocol):
-    """Lets rows expire by the largest timestamp that was written. The default keeps none."""
+    """Expires rows by the largest timestamp that was written. The default keeps no stream time."""
 
     @property
     def stream_time(self) -> int:
@@ -47,9 +47,9 @@ class StreamTimeStore(Protocol):
         return NO_STREAM_TIME
 
     def advance_stream_time(self, timestamp: int) -> None:
-        """Let stream time reach a timestamp known from elsewhere, such as the application's; a rollback keeps it."""
+        """Advance stream time to a timestamp from another source, such as the application's. A rollback keeps it."""
         return
 
     def set_back_stream_time(self, timestamp: int) -> None:
-        """Have stream time be what it was before writes that are undone."""
+        """Set stream time back to its value before writes that are undone."""
         return

@@ -1,8 +1,8 @@
-"""What a state store is: the interface of KIP-844, KIP-1035 and KIP-258, for our stores and for those of users.
+"""The interface of a state store (KIP-844, KIP-1035 and KIP-258), for built-in and custom stores.
 
-Stores below this interface hold bytes; types and change logging are put around them (`typed.py`). A user's own store
-derives from the protocol of its kind here and is handed over by a supplier (`suppliers.py`); the methods that the KIPs
-define with a default have it here. What a store need not be able to do is in `abilities.py`.
+Stores behind this interface contain bytes; typed stores with change logging wrap them (`typed.py`). A custom store
+derives from the protocol of its kind here, and a supplier returns it (`suppliers.py`). Methods that have a default in
+the KIPs have the same default here. Optional abilities of a store are in `abilities.py`.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ class Windowed(NamedTuple, Generic[K]):
 
 @dataclass(frozen=True)
 class StoreContext:
-    """Where a store lives and under which guarantees.
+    """Location of a store, and its guarantees.
 
     Attributes
     ----------
     application, task
-        Whose store it is.
+        Owner of the store.
     task_directory
         Kafka Streams' directory of the task; only store files go there.
     own_directory
-        Ours for the task, on the same file system. How stores on disk were last used is recorded there.
+        The task's directory below `.statestore`, on the same file system. It records how stores on disk were last used.
     changelogs
-        Changelog partitions of stores that do not have the default one; an empty tuple: the store is not logged. None:
-        unknown, so that a store may hold offsets of any.
+        Changelog partitions of stores that do not have the default one. An empty tuple: the store is not logged. None:
+        unknown, so a store can have offsets of any changelog.
     exactly_once
-        `processing.guarantee`; False is at least once.
+        `processing.guarantee`. False means at least once.
     directories
-        Directories of stores that are not in the task's directory, such as one that is being restored.
+        Directories of stores outside the task's directory, such as a store that is being restored.
     opening
-        Called with a store's name once it is known that the store may be opened, before anything of it is changed.
+        Called with a store's name once the store is allowed to be opened, before it is changed.
     read_only
-        Open stores for reading, without a trace.
+        Open stores for reading, and change nothing.
     recording_level
-        `metrics.recording.level`: store metrics are recorded from DEBUG on.
+        `metrics.recording.level`. DEBUG and TRACE record the metrics of each store.
     """
 
     application: str
@@ -76,7 +76,7 @@ class StoreContext:
     recording_level: str = "INFO"
 
     def about_to_open(self, store: str) -> None:
-        """Tell whoever wants to know that a store is opened for writing."""
+        """Call `opening`, because a store is about to be opened for writing."""
         if self.opening is not None and not self.read_only:
             self.opening(store)
 
@@ -115,22 +115,23 @@ class StateStore(Protocol):
         """Open the store."""
 
     def close(self, *, clean: bool = True) -> None:
-        """Close the store, discarding what was not committed; not clean after a failure."""
+        """Close the store and discard uncommitted writes. Pass `clean=False` after a failure."""
 
     def commit(self, offsets: Offsets, position: Offsets | None = None) -> None:
-        """Commit everything written, with the changelog offsets of the last records written (KIP-1035).
+        """Commit all writes, with the changelog offsets of the last records written (KIP-1035).
 
-        A persistent store that does not manage offsets must have its rows on disk when this returns, and when `close`
-        does: its checkpoint file vouches for them.
+        A persistent store that does not manage offsets must have its rows on disk when this or `close` returns, because
+        its checkpoint file then claims them.
 
         Parameters
         ----------
         offsets
-            Changelog partition -> offset of the last record applied. Partitions not named keep theirs, so an empty
+            Changelog partition -> offset of the last record applied. Other partitions keep their offsets, so an empty
             commit changes no offset.
         position
-            Input partition -> offset of the last record processed; merged into the store's position. None: it is not
-            known. If offsets move without it, the store's position becomes unknown: its rows are ahead of it.
+            Input partition -> offset of the last record processed. It is merged into the store's position. None:
+            unknown. If offsets advance without a position, the store's position becomes unknown, because its rows are
+            ahead of it.
         """
         if self.transactional:
             raise NotImplementedError(f"transactional store {self.name} must implement commit")
@@ -147,28 +148,28 @@ class StateStore(Protocol):
         raise NotImplementedError(f"store {self.name} must implement restore")
 
     def rollback(self) -> None:
-        """Discard what was written since the last commit, if the store is transactional."""
+        """Discard the writes since the last commit, if the store is transactional."""
 
     def committed_offset(self, topic_partition: TopicPartition) -> int | None:
-        """Offset last committed for a changelog partition; None if none was, or if offsets are not managed."""
+        """Last committed offset of a changelog partition. None if there is none, or if offsets are not managed."""
         return None
 
     def clear_offsets(self) -> None:
         """Forget committed offsets and position."""
 
     def flush(self) -> None:
-        """Deprecated by KIP-1035: does nothing. A commit is what makes writes durable, in RocksDB's time."""
+        """Deprecated by KIP-1035: does nothing. A commit makes writes durable, when RocksDB flushes."""
 
     def position(self) -> dict[TopicPartition, int]:
-        """Input offsets up to which the store was written and committed; empty if unknown."""
+        """Input offsets that the committed rows reflect; empty if unknown."""
         return {}
 
     def sync(self) -> None:
-        """Wait until all that was committed is on disk; the default has nothing to wait for behind a commit."""
+        """Wait until all committed rows are on disk. By default, they are on disk after a commit."""
 
     @property
     def staged_bytes(self) -> int:
-        """Memory held by uncommitted rows; 0 if the store does not tell."""
+        """Memory of uncommitted rows, in bytes; 0 if the store does not report it."""
         return 0
 
 
@@ -182,7 +183,7 @@ def flush_is_deprecated(store: str) -> None:
 
 
 class BytesStore(StateStore, UpgradableStore, StreamTimeStore, Protocol):
-    """A store of bytes of any kind, with the defaults of what it need not be able to do."""
+    """A store of bytes of any kind, with the defaults of optional abilities."""
 
     #: Format of the values, if the store itself tells; None: see `TimestampedBytesStore` and `HeadersBytesStore`.
     format: StoreFormat | None = None
@@ -203,7 +204,7 @@ class KeyValueBytesStore(BytesStore, Protocol):
         """Write a value; None deletes."""
 
     def delete(self, key: bytes) -> bytes | None:
-        """Delete a key; return its value before."""
+        """Delete a key and return its previous value."""
         found = self.get(key)
         self.put(key, None)
         return found
@@ -295,7 +296,7 @@ class SessionBytesStore(BytesStore, Protocol):
 
 @runtime_checkable
 class TimestampedBytesStore(Protocol):
-    """Mark of a user's store that keeps values in the timestamped layout, so that it needs no proxy (KIP-258)."""
+    """Marker of a custom store that keeps values in the timestamped layout, so that it needs no proxy (KIP-258)."""
 
     def convert_to_timestamped_format(self, plain: bytes) -> bytes:
         """Turn a plain value into one with an unknown timestamp."""
@@ -304,8 +305,8 @@ class TimestampedBytesStore(Protocol):
 
 @runtime_checkable
 class HeadersBytesStore(Protocol):
-    """Mark of a user's store that keeps values with their headers, so that it needs no proxy (KIP-1271)."""
+    """Marker of a custom store that keeps values with their headers, so that it needs no proxy (KIP-1271)."""
 
     def convert_to_header_format(self, stored: bytes) -> bytes:
-        """Turn a value of the format before into one without headers."""
+        """Turn a value of the previous format into one without headers."""
         return NO_HEADERS + stored

@@ -1,4 +1,4 @@
-"""Builders: a typed store over what a supplier makes, with everything a user's own store may lack put around it."""
+"""Builders create a typed store around a supplier's store, and add the abilities that a custom store lacks."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ S = TypeVar("S", bound=TypedStore[Any, Any, Any])
 
 
 class StoreBuilder(Generic[S]):
-    """Makes stores of one name and one set of types.
+    """Builds stores with one name and one set of types.
 
     Attributes
     ----------
     logged
-        Whether changes go to a changelog topic; on unless switched off.
+        Whether changes are logged to a changelog topic. The default is True.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class StoreBuilder(Generic[S]):
         self._serdes = key_serde, value_serde
 
     def with_logging_disabled(self) -> StoreBuilder[S]:
-        """Have no changelog: a store that is lost is gone."""
+        """Disable the changelog. A lost store cannot be rebuilt."""
         self.logged = False
         return self
 
@@ -51,7 +51,7 @@ class StoreBuilder(Generic[S]):
         Raises
         ------
         DefinitionError
-            If the supplier's store contradicts itself.
+            If the abilities of the supplier's store are inconsistent.
         """
         inner = self._supplier.get()
         check_store(inner)

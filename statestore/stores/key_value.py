@@ -1,4 +1,4 @@
-"""Our key-value store of bytes, over one database on disk or in memory."""
+"""The built-in key-value store of bytes, with one database on disk or in memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class KeyValueBytes(BuiltInBytes[Database], KeyValueBytesStore):
         return open_on_disk(spec, {_ONLY: place}, looked_at, read_only=context.read_only)[_ONLY]
 
     def database_at(self, segment: int, size: int) -> Database:
-        """Return the only one there is."""
+        """Return the only database."""
         return self.opened
 
     def get(self, key: bytes) -> bytes | None:
@@ -49,7 +49,7 @@ class KeyValueBytes(BuiltInBytes[Database], KeyValueBytesStore):
         return self.rows.scan(start, stop, reverse=reverse)
 
     def delete(self, key: bytes) -> bytes | None:
-        """Delete a key; return its value before. The read migrates nothing."""
+        """Delete a key and return its previous value. The read migrates nothing."""
         database = self.opened
         found = database.unmigrated.get(key)
         database.rows.put(key, None)
@@ -67,7 +67,7 @@ class KeyValueBytes(BuiltInBytes[Database], KeyValueBytesStore):
         return 0
 
     def get_rows(self, row_keys: Sequence[bytes]) -> list[bytes | None]:
-        """Read many rows by their keys in the changelog, which are the store's."""
+        """Read many rows by their keys in the changelog, which equal the store's keys."""
         return self.rows.get_many(row_keys)
 
     def put_rows(self, row_keys: Sequence[bytes], values: Sequence[bytes | None]) -> list[int]:
@@ -80,12 +80,12 @@ class KeyValueBytes(BuiltInBytes[Database], KeyValueBytesStore):
         return self.opened.unmigrated.get(row_key)
 
     def committed(self) -> KeyValueReader:
-        """Where to read without what is not committed; reading migrates nothing."""
+        """Reader of committed rows only. Reading migrates nothing."""
         return _CommittedRows(self)
 
     @property
     def rows(self) -> Rows:
-        """Where the open store is read and written by key; its typed store goes there itself (`typed.py`)."""
+        """Rows of the open store, by key. Its typed store uses them directly (`typed.py`)."""
         return self.opened.rows
 
 

@@ -1,7 +1,7 @@
-"""Reading stores with types: what a store's owner uses, and what others get to see.
+"""Typed reads of stores, for a store's owner and for others.
 
-A read-only store shows everything its owner wrote (read uncommitted, KIP-844's default) or only what was committed. One
-of a timestamped store can show plain values (KIP-258).
+A read-only store returns all rows that its owner wrote (read uncommitted, KIP-844's default), or only committed rows. A
+read-only view of a timestamped store can return plain values (KIP-258).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 class IsolationLevel(StrEnum):
-    """What a read-only store shows."""
+    """Which rows a read-only store returns."""
 
     READ_UNCOMMITTED = "read_uncommitted"
     READ_COMMITTED = "read_committed"
@@ -90,7 +90,7 @@ class ReadOnlyKeyValueStore(_ReadOnly[K, V, KeyValueReader]):
     """A key-value store that can only be read."""
 
     def get(self, key: K) -> V | None:
-        """Read the value of a key; its owner sees his uncommitted changes, too."""
+        """Read the value of a key. The owner of the store also reads its own uncommitted changes."""
         raw = self.key_bytes(key)
         try:
             stored = self._rows.get(raw)
@@ -99,7 +99,7 @@ class ReadOnlyKeyValueStore(_ReadOnly[K, V, KeyValueReader]):
         return None if stored is None else self.decode(stored)
 
     def get_many(self, keys: Sequence[K]) -> list[V | None]:
-        """Read the values of many keys, in their order: faster than one by one."""
+        """Read the values of many keys, in their order. This is faster than one by one."""
         decode = self.decode
         raw = [self.key_bytes(key) for key in keys]
         try:
@@ -111,7 +111,7 @@ class ReadOnlyKeyValueStore(_ReadOnly[K, V, KeyValueReader]):
     def range(self, start: K | None = None, stop: K | None = None) -> Iterator[tuple[K, V]]:
         """Rows with `start <= key <= stop` in the order of the keys' bytes, both ends inclusive; None is an open end.
 
-        The rows are those at the call; later writes do not show.
+        The rows are those at the time of the call; later writes are not included.
         """
         return self._typed(self._watch(self._rows.scan, *self._bounds(start, stop)))
 
@@ -147,7 +147,7 @@ class ReadOnlyKeyValueStore(_ReadOnly[K, V, KeyValueReader]):
 
 
 class ReadOnlyWindowStore(_ReadOnly[K, V, WindowReader]):
-    """A window store that can only be read. Ranges come segment by segment, in each by key bytes, then time."""
+    """A window store that can only be read. Ranges are ordered by segment, then by key bytes, then by time."""
 
     def fetch(self, key: K, window_start: int) -> V | None:
         """Read the value of one window."""
@@ -194,19 +194,19 @@ class VersionedReader(Protocol):
     """Where a read-only versioned store reads."""
 
     def get_version(self, key: bytes, as_of: int | None = None) -> tuple[bytes | None, int, int | None] | None:
-        """Value of a key now or at a time (ms), with the times from and until which it is valid."""
+        """Value of a key now or at a time (ms), with the times between which it is valid."""
 
     def history(
         self, key: bytes, time_from: int, time_to: int, *, descending: bool = True
     ) -> Sequence[tuple[bytes | None, int, int | None]]:
-        """Values that a key had within bounds."""
+        """Values of a key within bounds."""
 
     def versions(self) -> Iterator[tuple[bytes, Sequence[tuple[bytes | None, int, int | None]]]]:
-        """All that is stored of each key."""
+        """All stored values of each key."""
 
 
 class VersionedRecord(NamedTuple, Generic[V]):
-    """A value of a key from `timestamp` (ms) on, until before `valid_to`; None: it is the latest (KIP-889, KIP-968)."""
+    """A value, valid from `timestamp` (ms) until before `valid_to`; None: it is the latest (KIP-889, KIP-968)."""
 
     value: V
     timestamp: int
@@ -219,7 +219,7 @@ class ReadOnlyVersionedStore(_ReadOnly[K, V, VersionedReader]):
     def get(self, key: K, as_of_timestamp: int | None = None) -> VersionedRecord[V] | None:
         """Return the value that a key has, or had at a time (ms).
 
-        None if it had none, or if the time is before the history that is kept: the latest value alone is kept longer.
+        None if it had none, or if the time is before the kept history. Only the latest value is kept longer.
         """
         raw = self.key_bytes(key)
         try:
@@ -233,7 +233,7 @@ class ReadOnlyVersionedStore(_ReadOnly[K, V, VersionedReader]):
     ) -> list[VersionedRecord[V]]:
         """Values that a key had at some time within bounds (ms, both inclusive), the newest first (KIP-968).
 
-        Deletes are not among them. They show as a `valid_to` at which no other begins.
+        Deletes are not included. They show as a `valid_to` at which no other value begins.
         """
         raw = self.key_bytes(key)
         first, last = 0 if time_from is None else time_from, MAX_TIME if time_to is None else time_to
@@ -244,7 +244,7 @@ class ReadOnlyVersionedStore(_ReadOnly[K, V, VersionedReader]):
         return [self._record(version) for version in found]
 
     def all(self) -> Iterator[tuple[K, VersionedRecord[V]]]:
-        """All values that are stored, in the order of the keys' bytes, of each key the oldest first."""
+        """All stored values, in the order of the keys' bytes; for each key, the oldest first."""
         for raw, versions in self._watch(self._rows.versions):
             key = self.key_of(raw)
             for version in versions:
@@ -263,7 +263,7 @@ class ReadOnlyVersionedStore(_ReadOnly[K, V, VersionedReader]):
 
 
 class ReadOnlySessionStore(_ReadOnly[K, V, SessionReader]):
-    """A session store that can only be read. Ranges come segment by segment, in each by key bytes, end, start."""
+    """A session store that can only be read. Ranges are ordered by segment, then by key bytes, end, and start."""
 
     def fetch_session(self, key: K, start: int, end: int) -> V | None:
         """Read the value of one session."""

@@ -1,4 +1,4 @@
-"""What our window and session stores share: segments, and everything of a state store that only concerns them."""
+"""The common part of the built-in window and session stores: their segments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LIVE_SEGMENTS = 4
 
 
 class SegmentedBytes(BuiltInBytes[Segments]):
-    """A store whose rows lie in segments by time, on disk or in memory, transactional or not."""
+    """A store with time segments, on disk or in memory, with or without transactions."""
 
     #: What its row keys are.
     kind: ClassVar[StoreKind]
@@ -63,7 +63,7 @@ class SegmentedBytes(BuiltInBytes[Segments]):
         return True
 
     def get_row(self, row_key: bytes, timestamp: int, *, committed: bool) -> bytes | None:
-        """Read a row, or the committed one; one older than the retention is not shown."""
+        """Read a row, or the committed row. A row older than the retention is not returned."""
         segments = self.opened
         segment = segments.for_read(timestamp)
         if segment is None or timestamp < segments.oldest_visible(committed=committed):
@@ -71,7 +71,7 @@ class SegmentedBytes(BuiltInBytes[Segments]):
         return (segment.committed if committed else segment.rows).get(row_key)
 
     def get_rows(self, row_keys: Sequence[bytes]) -> list[bytes | None]:
-        """Read many rows by their keys in the changelog; those older than the retention are not shown."""
+        """Read many rows by their keys in the changelog. Rows older than the retention are not returned."""
         segments = self.opened
         oldest = segments.oldest_visible()
         found: list[bytes | None] = [None] * len(row_keys)
@@ -90,7 +90,7 @@ class SegmentedBytes(BuiltInBytes[Segments]):
     def put_rows(self, row_keys: Sequence[bytes], values: Sequence[bytes | None]) -> list[int]:
         """Write many rows in their order, None deletes; return the indexes of those that had expired.
 
-        Rows that follow each other into one segment are written at once: they expire together or not at all.
+        Consecutive rows of one segment are written at once: they expire together or not at all.
         """
         expired: list[int] = []
         interval_ms = self.opened.interval_ms
@@ -109,14 +109,14 @@ class SegmentedBytes(BuiltInBytes[Segments]):
         return expired
 
     def stored_row(self, row_key: bytes) -> bytes | None:
-        """Read a row as it is stored, also one older than the retention; nothing is migrated."""
+        """Read a row as it is stored, even if it is older than the retention. Nothing is migrated."""
         segment = self.opened.for_read(self.kind.row_time(row_key))
         return None if segment is None else segment.unmigrated.get(row_key)
 
     def restore(self, rows: Iterable[tuple[bytes, bytes | None]]) -> int:
         """Apply changelog rows in the store's layout; return how many had expired.
 
-        Stream time first reaches the largest timestamp of them all, so that rows that the batch itself makes expire are
+        Stream time first advances to the largest timestamp of the batch, so that rows that expire within the batch are
         not written (conformance S3).
         """
         batch = list(rows)
@@ -134,9 +134,9 @@ class SegmentedBytes(BuiltInBytes[Segments]):
         return self.opened.stream_time
 
     def set_back_stream_time(self, timestamp: int) -> None:
-        """Have stream time be what it was before writes that are undone."""
+        """Set stream time back to its value before writes that are undone."""
         self.opened.stream_time = timestamp
 
     def advance_stream_time(self, timestamp: int) -> None:
-        """Let stream time reach a timestamp known from elsewhere, such as the application's; a rollback keeps it."""
+        """Advance stream time to a timestamp from another source, such as the application's. A rollback keeps it."""
         self.opened.advance(timestamp, committed=True)

@@ -1,4 +1,4 @@
-"""Between the types of a program and the bytes of a store."""
+"""Serdes convert between the types of a program and the bytes of a store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _INT64 = Struct(">q")
 
 @dataclass(frozen=True)
 class Serde(Generic[T]):
-    """A pair of functions; `name` stands in errors. Make your own for other types."""
+    """A serializer and a deserializer. `name` appears in errors. Create your own serde for other types."""
 
     name: str
     serialize: Callable[[T], bytes]
@@ -75,7 +75,7 @@ _BY_NAME: dict[str, Serde[Any]] = {serde.name: serde for serde in (BYTES, UTF8, 
 
 
 def load_serde(name: str) -> Serde[Any]:
-    """Return the serde of a definition: one of ours by its name, or the user's as `module:attribute`.
+    """Return the serde of a definition: a built-in serde by its name, or a custom one as `module:attribute`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What stores of a kind are made of, and how they are used: the other half of a `StoreKind`."""
+"""The classes that implement the stores of a kind: the other half of a `StoreKind`."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Storage(NamedTuple):
     Attributes
     ----------
     typed
-        The store that a processor uses; it has a store of bytes inside.
+        The store that a processor uses. It wraps a store of bytes.
     inner
-        Our own store of bytes. It is made with its name and format and, by keyword, with what definitions of the kind
-        must say, with `retain_duplicates` if they may, and with what the engine is.
+        The built-in store of bytes. It is created with its name and format. Keyword arguments are the required settings
+        of the kind's definitions, `retain_duplicates` if the kind allows it, and the settings of the engine.
     methods
-        What a supplier's store of bytes must have.
+        Methods that a supplier's store of bytes must have.
     rows
-        All rows of a supplier's store of bytes, in any order: row keys and stored values.
+        Returns all rows of a supplier's store of bytes, in any order: row keys and stored values.
     """
 
     typed: type[TypedStore[Any, Any, Any]]
@@ -41,7 +41,7 @@ class Storage(NamedTuple):
     rows: Callable[[Any], Iterator[Row]]
 
     def make(self, store: StoreDefinition) -> BuiltInBytes[Any]:
-        """Return our own store of bytes that a definition describes, not yet open."""
+        """Return the built-in store of bytes for a definition, not yet open."""
         kind, engine = store.store_kind, DslStore(store.engine)
         names = [*kind.times, *kind.optional_times, *(("retain_duplicates",) if kind.may_retain_duplicates else ())]
         settings = {name: getattr(store, name) for name in names}
@@ -51,12 +51,12 @@ class Storage(NamedTuple):
 
 
 def storage_of(definition: StoreDefinition) -> Storage:
-    """Return what a store of this definition's kind is made of.
+    """Return the storage of this definition's kind.
 
     Raises
     ------
     DefinitionError
-        If it is a user's kind that cannot be loaded.
+        If it is a custom kind that cannot be loaded.
     """
     kind = definition.store_kind
     found = load(kind.storage, f"storage of kind {definition.kind}", "a Storage")

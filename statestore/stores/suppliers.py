@@ -1,6 +1,6 @@
-"""Suppliers: which store of bytes a builder puts under a typed store. Named as in KIP-844.
+"""Suppliers create the store of bytes for a builder. Their names are those of KIP-844.
 
-A supplier of your own is any object with a `name` and a `get()` that returns a new store (`api.py`).
+A custom supplier is any object with a `name` and a `get()` that returns a new store (`api.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ S_co = TypeVar("S_co", covariant=True)
 
 
 class StoreSupplier(Protocol[S_co]):
-    """Makes stores of bytes of one name."""
+    """Creates stores of bytes with one name."""
 
     @property
     def name(self) -> str:
@@ -36,7 +36,7 @@ class StoreSupplier(Protocol[S_co]):
 
 @dataclass(frozen=True)
 class BuiltIn(Generic[S_co]):
-    """A supplier of one of our stores."""
+    """A supplier of a built-in store."""
 
     name: str
     make: Callable[[], S_co]
@@ -47,7 +47,7 @@ class BuiltIn(Generic[S_co]):
 
 
 class DslStore(StrEnum):
-    """Kafka Streams' `default.dsl.store`, with KIP-844's value: the engine where a definition names none."""
+    """Kafka Streams' `default.dsl.store`, with KIP-844's value: the engine if a definition does not name one."""
 
     ROCKS_DB = "rocksDB"
     IN_MEMORY = "in_memory"
@@ -60,7 +60,7 @@ class DslStore(StrEnum):
 
     @property
     def transactional(self) -> bool:
-        """Whether writes become part of a store only by a commit."""
+        """Whether only a commit makes writes part of a store."""
         return self is DslStore.TXN_ROCKS_DB
 
 
@@ -99,9 +99,9 @@ def persistent_window_store(
     Parameters
     ----------
     retention_period
-        How long windows are kept: at least from a window's start through its end and grace period.
+        How long windows are kept: at least the length of a window plus its grace period.
     retain_duplicates
-        Whether a put adds a value instead of replacing the one before; None is ignored then.
+        Whether a put adds a value instead of replacing the previous one. If so, None is ignored.
 
     Raises
     ------
@@ -159,7 +159,7 @@ def persistent_session_store(
     Parameters
     ----------
     retention_period
-        How long sessions are kept: at least the inactivity gap and the grace period.
+        How long sessions are kept: at least the inactivity gap plus the grace period.
 
     Raises
     ------
@@ -202,9 +202,9 @@ def persistent_versioned_key_value_store(
     Parameters
     ----------
     history_retention
-        How long values that were replaced are kept, and how late a put may come.
+        How long replaced values are kept, and how late a put can be.
     segment_interval
-        How long a segment is; chosen as Kafka Streams chooses it if left out.
+        Length of a segment. The default is that of Kafka Streams.
 
     Raises
     ------
@@ -221,7 +221,7 @@ def in_memory_versioned_key_value_store(
     *,
     transactional: bool = False,
 ) -> BuiltIn[VersionedBytes]:
-    """A versioned store in memory, which Kafka Streams has not; see `persistent_versioned_key_value_store`."""
+    """A versioned store in memory (Kafka Streams has none); see `persistent_versioned_key_value_store`."""
     return _versioned_store(name, history_retention, segment_interval, False, transactional)
 
 

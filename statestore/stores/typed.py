@@ -1,6 +1,6 @@
-"""Stores as an application uses them: types outside, bytes inside, every change logged, every commit measured.
+"""Stores as an application uses them: typed, with a log of every change and metrics of every commit.
 
-The inner store may be ours or a user's; what is added here is the same for both. Made by the builders (`builders.py`).
+The inner store of bytes can be built in or custom. The builders create these stores (`builders.py`).
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _LAST_TIME = window_key.MAX_TIME
 
 
 class TypedStore(RowChanges[Inner], Generic[K, V, Inner]):
-    """What the three kinds share: everything but their rows.
+    """The common part of all kinds: everything except the access to rows.
 
     Attributes
     ----------
     metrics
-        Figures of commits and restores.
+        Metrics of commits and restores.
     serdes
-        Of keys and values.
+        Serdes of keys and values.
     """
 
     scope = ""
@@ -91,12 +91,12 @@ class TypedStore(RowChanges[Inner], Generic[K, V, Inner]):
     def apply_changelog(self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]) -> int:
         """Apply changelog records: store keys, values, record timestamps (ms). They are not logged again.
 
-        Values are plain, or with their headers as `LogReader.read` gives them for the store's layout.
+        Values are plain, or have their headers as returned by `LogReader.read` for the store's layout.
 
         Returns
         -------
         int
-            How many were skipped because they had expired.
+            Number of records that were skipped because they had expired.
         """
         started = time.perf_counter_ns()
         rows = (
@@ -112,7 +112,7 @@ class TypedStore(RowChanges[Inner], Generic[K, V, Inner]):
         return self.inner.restore(rows)
 
     def commit(self, offsets: Offsets, position: Offsets | None = None) -> None:
-        """Commit everything written, with its changelog offsets; see `StateStore.commit`.
+        """Commit all writes, with their changelog offsets; see `StateStore.commit`.
 
         Raises
         ------
@@ -130,11 +130,11 @@ class TypedStore(RowChanges[Inner], Generic[K, V, Inner]):
         return self.inner.recover(changelog_offset)
 
     def rollback(self) -> None:
-        """Discard what was written since the last commit, if the store is transactional."""
+        """Discard the writes since the last commit, if the store is transactional."""
         self.inner.rollback()
 
     def committed_offset(self, topic_partition: TopicPartition) -> int | None:
-        """Offset last committed for a changelog partition."""
+        """Last committed offset of a changelog partition."""
         return self.inner.committed_offset(topic_partition)
 
     def clear_offsets(self) -> None:
@@ -146,16 +146,16 @@ class TypedStore(RowChanges[Inner], Generic[K, V, Inner]):
         self.inner.flush()
 
     def sync(self) -> None:
-        """Wait until all that was committed is on disk."""
+        """Wait until all committed rows are on disk."""
         self.inner.sync()
 
     def position(self) -> dict[TopicPartition, int]:
-        """Input offsets committed."""
+        """Committed input offsets."""
         return self.inner.position()
 
     @property
     def staged_bytes(self) -> int:
-        """Memory held by uncommitted rows, as far as the inner store tells."""
+        """Memory of uncommitted rows in bytes, if the inner store reports it."""
         return self.inner.staged_bytes
 
     def close(self, *, clean: bool = True) -> None:
@@ -193,12 +193,12 @@ class KeyValueStore(TypedStore[K, V, KeyValueBytesStore], ReadOnlyKeyValueStore[
         super().close(clean=clean)
 
     def take_shortcuts(self, gathered: GatheredChanges) -> None:
-        """Have `get` and `put` go the short way while the store is open, if it is one that has it (`shortcuts.py`).
+        """Use the shortcuts of `get` and `put` while the store is open, if it has them (`shortcuts.py`).
 
         Parameters
         ----------
         gathered
-            Where changes wait to be logged; those made otherwise are logged there, too.
+            Collects changes until they are logged. Changes by other methods are also logged there.
         """
         if not isinstance(self._rows, StagedRows) or self.layout.keeps_headers:
             return
@@ -208,7 +208,7 @@ class KeyValueStore(TypedStore[K, V, KeyValueBytesStore], ReadOnlyKeyValueStore[
             self.__dict__["put"] = shortcuts.put(gathered, self.put)
 
     def read_ahead(self, keys: Iterable[bytes | None]) -> None:
-        """Read rows that are likely to be asked for next, by their keys as bytes, if the store can keep them."""
+        """Prefetch rows that are likely to be read next, by their keys as bytes, if the store can keep them."""
         if isinstance(self._rows, StagedRows):
             self._rows.read_ahead(keys)
 
@@ -232,14 +232,14 @@ class KeyValueStore(TypedStore[K, V, KeyValueBytesStore], ReadOnlyKeyValueStore[
             self.fail(error)
 
     def put_if_absent(self, key: K, value: V | None) -> V | None:
-        """Write the value if the key has none; return the value found before."""
+        """Write the value if the key has none; return the previous value."""
         found = self.get(key)
         if found is None and value is not None:
             self.put(key, value)
         return found
 
     def put_all(self, rows: Iterable[tuple[K, V | None]]) -> None:
-        """Write many values; a key or value that cannot be written is found before any is."""
+        """Write many values. If a key or value cannot be written, none is."""
         encoded = [(self.key_bytes(key), None if value is None else self._encode(value)) for key, value in rows]
         changes = [self._checked_change(raw, stored) for raw, stored in encoded]
         for (raw, stored), change in zip(encoded, changes, strict=True):
@@ -247,7 +247,7 @@ class KeyValueStore(TypedStore[K, V, KeyValueBytesStore], ReadOnlyKeyValueStore[
             self._logged(raw, *change)
 
     def delete(self, key: K) -> V | None:
-        """Delete a key; return the value found before."""
+        """Delete a key and return its previous value."""
         raw = self.key_bytes(key)
         change = self._checked_change(raw, None)
         try:
@@ -262,7 +262,7 @@ class KeyValueStore(TypedStore[K, V, KeyValueBytesStore], ReadOnlyKeyValueStore[
     def delete_range(self, start: K | None = None, stop: K | None = None) -> None:
         """Delete the rows with `start <= key <= stop`; None is an open end. Each delete is logged.
 
-        Iterators that are open already still see the rows.
+        Iterators that are already open still return the rows.
         """
         first, after = self._bounds(start, stop)
         try:
@@ -287,17 +287,17 @@ class KeyValueStore(TypedStore[K, V, KeyValueBytesStore], ReadOnlyKeyValueStore[
 class WindowStore(TypedStore[K, V, WindowBytesStore], ReadOnlyWindowStore[K, V]):
     """A window store: values by key and window start (ms).
 
-    In a timestamped one a value is a `ValueAndTimestamp`, in one with headers a `ValueTimestampHeaders`.
+    In a timestamped store, a value is a `ValueAndTimestamp`; in a store with headers, a `ValueTimestampHeaders`.
 
-    Ranges come segment by segment, in each by key bytes, then time.
+    Ranges are returned segment by segment, and in each segment by key bytes, then by time.
     """
 
     scope = "-window"
 
     def put(self, key: K, value: V | None, window_start: int) -> None:
-        """Write a window's value and log the change; None deletes, and is ignored where duplicates are retained.
+        """Write a window's value and log the change; None deletes, and is ignored if duplicates are retained.
 
-        A window that has expired is dropped, counted, and not logged.
+        An expired window is dropped and counted, but not logged.
         """
         _check_time(window_start, "window start")
         raw = self.key_bytes(key)
@@ -326,17 +326,17 @@ class WindowStore(TypedStore[K, V, WindowBytesStore], ReadOnlyWindowStore[K, V])
 class VersionedKeyValueStore(TypedStore[K, V, VersionedBytes], ReadOnlyVersionedStore[K, V]):
     """A versioned store: values of a key, each from a timestamp (ms) on (KIP-889).
 
-    A put older than stream time less the history retention is dropped, counted and not logged.
+    A put that is older than stream time minus the history retention is dropped and counted, but not logged.
     """
 
     def put(self, key: K, value: V | None, timestamp: int) -> int:
-        """Have a key have a value from a timestamp (ms) on, and log the change; None deletes.
+        """Write a value that is valid from a timestamp (ms), and log the change; None deletes.
 
         Returns
         -------
         int
-            Until when (ms) the value is valid; PUT_RETURN_CODE_VALID_TO_UNDEFINED if it is the latest, and
-            PUT_RETURN_CODE_NOT_PUT if it came too late (`versioned.py`).
+            Time (ms) until which the value is valid, PUT_RETURN_CODE_VALID_TO_UNDEFINED if it is the latest, or
+            PUT_RETURN_CODE_NOT_PUT if it was too late (`versioned.py`).
         """
         _check_time(timestamp, "timestamp")
         raw = self.key_bytes(key)
@@ -354,7 +354,7 @@ class VersionedKeyValueStore(TypedStore[K, V, VersionedBytes], ReadOnlyVersioned
         return valid_to
 
     def delete(self, key: K, timestamp: int) -> VersionedRecord[V] | None:
-        """Have a key have no value from a timestamp (ms) on; return the one that it had then."""
+        """Delete the value of a key from a timestamp (ms) on; return the value at that time."""
         _check_time(timestamp, "timestamp")
         before = self.get(key, timestamp)
         return before if self.put(key, None, timestamp) != PUT_RETURN_CODE_NOT_PUT else None
@@ -367,18 +367,18 @@ class VersionedKeyValueStore(TypedStore[K, V, VersionedBytes], ReadOnlyVersioned
         return expired
 
     def begin_record(self) -> None:
-        """Remember from now on what every write replaces, until `undo_record` or `end_record`."""
+        """Start to remember the value that each write replaces, until `undo_record` or `end_record`."""
         super().begin_record()
         self.inner.begin_undo()
 
     def undo_record(self) -> None:
-        """Put back everything that was written since `begin_record`; nothing of it is logged."""
+        """Undo all writes since `begin_record`; none of them is logged."""
         if self._undo is not None:
             self.inner.undo()
         super().undo_record()
 
     def end_record(self) -> None:
-        """Keep what was written since `begin_record`."""
+        """Keep the writes since `begin_record`."""
         self.inner.end_undo()
         super().end_record()
 
@@ -386,14 +386,14 @@ class VersionedKeyValueStore(TypedStore[K, V, VersionedBytes], ReadOnlyVersioned
 class SessionStore(TypedStore[K, V, SessionBytesStore], ReadOnlySessionStore[K, V]):
     """A session store: values by key, session start and session end (ms, both inclusive).
 
-    In a timestamped one a value is a `ValueAndTimestamp`, in one with headers an `AggregationWithHeaders`. Ranges come
-    segment by segment, in each by key bytes, end, start.
+    In a timestamped store, a value is a `ValueAndTimestamp`; in a store with headers, an `AggregationWithHeaders`.
+    Ranges are returned segment by segment, and in each segment by key bytes, then by end, then by start.
     """
 
     scope = "-session"
 
     def put(self, session: Windowed[K], value: V | None) -> None:
-        """Write a session's value and log the change; None deletes. An expired one is dropped, counted, not logged."""
+        """Write a session's value and log the change; None deletes. An expired session is counted, but not logged."""
         raw = self._checked(session)
         stored = None if value is None else self._encode(value)
         row_key = session_key.encode(raw, session.start, session.end)
@@ -410,7 +410,7 @@ class SessionStore(TypedStore[K, V, SessionBytesStore], ReadOnlySessionStore[K, 
         self._logged(row_key, *change)
 
     def remove(self, session: Windowed[K]) -> None:
-        """Delete a session, in store and changelog: also what a merge into another one asks for."""
+        """Delete a session in store and changelog, for example after it was merged into another one."""
         self.put(session, None)
 
     def _checked(self, session: Windowed[K]) -> bytes:

@@ -37,14 +37,14 @@ def read_only(
     Parameters
     ----------
     isolation
-        With `READ_COMMITTED` uncommitted changes do not show.
+        With `READ_COMMITTED`, uncommitted changes are not returned.
     timestamps
-        False: a store whose values have timestamps or headers is read as a plain one (KIP-258, KIP-1271).
+        False: return plain values of a store with timestamps or headers (KIP-258, KIP-1271).
 
     Raises
     ------
     InvalidStateError
-        If it is a transactional store of your own, which cannot be read as committed through this interface.
+        If it is a custom transactional store, whose committed rows cannot be read through this interface.
     """
     committed = isolation is IsolationLevel.READ_COMMITTED and store.transactional
     decode = store.decode if timestamps else _plain(store)

@@ -1,10 +1,10 @@
-"""What a ready-made aggregation computes: `count`, `sum_of`, `reduce_by` and `aggregate`.
+"""Functions of predefined aggregations: `count`, `sum_of`, `reduce_by` and `aggregate`.
 
-Records are folded in batches. The functions given here are therefore pure: they depend on their arguments alone, and a
-record may be shown to them more than once. An accumulator goes through its serde whenever a batch ends, and nowhere
-else, so a function must not rely on the identity of an accumulator, nor on anything that its serde does not keep (JSON
-turns a tuple into a list, a key of a dict into a text). An accumulator may be changed and returned; each one returned
-must be one that the serde can write. None deletes the result, and the next record begins anew.
+Records are folded in batches. The given functions must therefore be pure: they depend only on their arguments, and a
+record can be passed to them more than once. An accumulator passes through its serde only at the end of a batch. A
+function must not rely on the identity of an accumulator, or on properties that its serde does not keep (JSON turns a
+tuple into a list, and a key of a dict into a string). A function can modify and return an accumulator; the serde must
+be able to write each returned one. None deletes the result, and the next record starts with a new accumulator.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ Merger = Callable[[bytes, Any, Any], Any]
 
 @dataclass(frozen=True)
 class Aggregate:
-    """How records of a key, a window or a session become one result.
+    """How the records of a key, a window or a session become one result.
 
     Attributes
     ----------
     value
-        How a record's value is read; None: it is not looked at.
+        Serde that reads a record's value. None: the value is not read.
     result
-        How the result is written.
+        Serde that writes the result.
     initializer
-        Gives the accumulator of a result that does not exist yet.
+        Returns the accumulator of a new result.
     aggregator
-        `aggregator(key, value, accumulator)` gives the accumulator with one more record; the key is bytes.
+        `aggregator(key, value, accumulator)` returns the accumulator with one more record. The key is bytes.
     merger
-        `merger(key, a, b)` gives the accumulator of two sessions that become one; the first may be the initial one.
+        `merger(key, a, b)` returns the accumulator of two merged sessions. The first can be the initial accumulator.
     amount
-        In a sum, what a record's value adds to it; None in all others.
+        For a sum: returns the number that a record's value adds. None for all others.
     counts
-        Whether every record adds one, whatever it holds.
+        Whether every record adds one, regardless of its value.
     """
 
     value: Serde[Any] | None
@@ -65,12 +65,12 @@ def count() -> Aggregate:
 
 
 def sum_of(of: Callable[[Any], int] | None = None, *, value: Serde[Any] = JSON) -> Aggregate:
-    """Add up whole numbers; the result is an int64. A record that takes it beyond 64 bits is poison.
+    """Add up integers; the result is an int64. A record that makes it exceed 64 bits is poison.
 
     Parameters
     ----------
     of
-        Gives the number in a record's value; the value itself is the number if this is left out.
+        Returns the number in a record's value. By default, the value itself is the number.
 
     Examples
     --------
@@ -117,11 +117,11 @@ def aggregate(
     Parameters
     ----------
     initializer
-        Gives a new accumulator.
+        Returns a new accumulator.
     aggregator
-        `aggregator(key, value, accumulator)` returns the accumulator with the value in it.
+        `aggregator(key, value, accumulator)` returns the accumulator with the value added.
     merger
-        `merger(key, a, b)` makes one accumulator of two; sessions need it.
+        `merger(key, a, b)` merges two accumulators into one. Sessions need it.
 
     Examples
     --------
@@ -131,12 +131,12 @@ def aggregate(
 
 
 def load_aggregate(reference: str) -> Aggregate:
-    """Return the aggregate that a definition names: `count`, or one of the user's as `module:attribute`.
+    """Return the aggregate that a definition names: `count`, or a custom one as `module:attribute`.
 
     Raises
     ------
     DefinitionError
-        If it cannot be imported, or is no aggregate.
+        If it cannot be imported, or is not an aggregate.
     """
     if reference == "count":
         return count()

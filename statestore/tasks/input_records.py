@@ -1,6 +1,6 @@
-"""The input of a task as it arrives: records in columns, and one by one for whoever goes record by record.
+"""The input of a task: records in columns, or one by one for processors that need it.
 
-It is also what `process_batch` is given.
+`process_batch` also gets its records in this form.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _new_record: Any = partial(tuple.__new__, Record)
 
 
 class InputRecords:
-    """Records of one partition in their order.
+    """Records of one partition, in their order.
 
     Parameters
     ----------
     columns
-        With `SCHEMA` of `changelog/columns.py`.
+        Columns with `SCHEMA` of `changelog/columns.py`.
     headers
-        Called for those of each record of the batch that these are a part of; None: no record has any.
+        Returns the headers of each record of the whole batch. None: no record has any.
     first
-        Index in that batch of the first record.
+        Index of the first record in that batch.
 
     Attributes
     ----------
@@ -51,14 +51,14 @@ class InputRecords:
 
     @classmethod
     def arrived(cls, partition: TopicPartition, batch: RecordsWithHeaders, most: int) -> Iterator[Self]:
-        """Cut what has arrived into parts of so many records at most."""
+        """Divide the records that have arrived into parts of limited size."""
         columns, headers = batch.columns, None if batch.headers is None else cache(batch.headers)
         for at in range(0, columns.num_rows, most):
             yield cls(partition, columns.slice(at, most), headers, at)
 
     @classmethod
     def joined(cls, parts: Sequence[InputRecords]) -> InputRecords:
-        """Return all records of parts that follow each other."""
+        """Return all records of consecutive parts."""
         if len(parts) == 1:
             return parts[0]
         # In one piece, as they are bounded long before a column of Arrow's would need several.
@@ -74,12 +74,12 @@ class InputRecords:
 
     @property
     def topic(self) -> str:
-        """Where the records are from."""
+        """Topic of the records."""
         return self._partition.topic
 
     @property
     def partition(self) -> int:
-        """Number of the partition that the records are from."""
+        """Partition of the records."""
         return self._partition.partition
 
     @property
@@ -97,13 +97,13 @@ class InputRecords:
 
     @property
     def offsets(self) -> npt.NDArray[np.int64]:
-        """Offsets of the records, which ascend."""
+        """Offsets of the records, in ascending order."""
         found: npt.NDArray[np.int64] = self.columns.column(3).to_numpy()
         return found
 
     @property
     def records(self) -> list[Record]:
-        """The records one by one; they are made once."""
+        """The records one by one. They are created once."""
         if self._records is None:
             keys, values, timestamps, offsets = self.columns.columns
             fields = zip(

@@ -1,8 +1,8 @@
-"""The Processor API: what an application's own code sees.
+"""The Processor API: the interface of an application's own code.
 
-A processor is a function `process(record, context)`, or a class with such a method, of which each task makes one. The
-class may have `process_batch(batch, context)` instead, which is given many records at once (`input_records.py`). It may
-also have `init(context)`, called before the first record, and `close()`.
+A processor is a function `process(record, context)`, or a class with this method. Each task creates one instance of the
+class. Instead of `process`, the class can have `process_batch(batch, context)`, which gets many records at once
+(`input_records.py`). It can also have `init(context)`, which is called before the first record, and `close()`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class Record(NamedTuple):
-    """An input record; key and value are bytes or None, the timestamp is in ms since the epoch."""
+    """An input record. Key and value are bytes or None; the timestamp is in ms since the epoch."""
 
     topic: str
     partition: int
@@ -36,7 +36,7 @@ class Record(NamedTuple):
 
 
 class Forward(Protocol):
-    """Sends a record on."""
+    """Forwards a record."""
 
     def __call__(
         self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers = ()
@@ -45,7 +45,7 @@ class Forward(Protocol):
 
 
 class ProcessorContext:
-    """What a processor may do besides looking at its record.
+    """A processor's access to stores, outputs and time.
 
     Attributes
     ----------
@@ -54,12 +54,12 @@ class ProcessorContext:
     task
         Task id, such as `0_3`.
     timestamp
-        That of the record being processed, or stream time in a punctuation (ms). In `init` stream time, too, or that of
-        the first record if there was none before.
+        Timestamp (ms) of the record being processed. In a punctuation and in `init`, it is stream time; in `init`
+        without earlier records, it is the timestamp of the first record.
     headers
-        Those of the record being processed; none in a punctuation and in `init`.
+        Headers of the record being processed; none in a punctuation and in `init`.
     stream_time
-        Largest timestamp (ms) of all records of the task so far, in earlier runs, too; -1 before the first.
+        Largest timestamp (ms) of all records of the task so far, including earlier runs; -1 before the first record.
     commit_requested
         Whether `commit` was called since the last commit.
     """
@@ -79,9 +79,9 @@ class ProcessorContext:
         self.commit_requested = False
 
     def commit(self) -> None:
-        """Ask for a commit. It comes after the record being processed, not at once.
+        """Request a commit. It follows the record being processed.
 
-        Kafka Streams' `ProcessingContext.commit`. Stores need no `flush` for it (KIP-1035).
+        This is Kafka Streams' `ProcessingContext.commit`. Stores do not need a `flush` before it (KIP-1035).
         """
         self.commit_requested = True
 
@@ -114,10 +114,10 @@ class ProcessorContext:
         return ArrowStore(self.state_store(name))
 
     def schedule(self, interval_ms: int, punctuate: Punctuate) -> None:
-        """Have `punctuate(stream_time)` called whenever stream time passes a multiple of the interval (ms).
+        """Call `punctuate(stream_time)` whenever stream time passes a multiple of the interval (ms).
 
-        Calls come after the record that moved stream time, one for all multiples that it passed. They depend on the
-        records alone: not on when a run ended, nor on the clock. Schedule in a processor's `init`.
+        A call follows the record that advanced stream time, one call for all multiples that it passed. Calls depend
+        only on the records, not on the end of a run or on the clock. Schedule punctuations in a processor's `init`.
         """
         self.schedules.add(interval_ms, punctuate, self.stream_time)
 
@@ -130,14 +130,14 @@ class ProcessorContext:
         timestamp: int | None = None,
         headers: Headers = (),
     ) -> None:
-        """Send a record to an output topic, in the same transaction as everything else of this input record.
+        """Send a record to an output topic, in the same transaction as all other changes of this input record.
 
         Parameters
         ----------
         topic
-            One of the definition's output topics; may be left out if there is only one.
+            One of the definition's output topics. It can be omitted if there is only one.
         timestamp
-            Record timestamp in ms; that of the input record if left out.
+            Record timestamp in ms. The default is that of the input record.
         headers
             Names and values of record headers.
 
@@ -146,11 +146,11 @@ class ProcessorContext:
         InputError
             If the topic is not an output topic of the definition.
         ValueError
-            If the timestamp is not above 0, or one that a topic written to does not take.
+            If the timestamp is not above 0, or if a topic that the task writes to rejects it.
         InvalidStateError
-            In `close`: everything is committed by then.
+            If it is called in `close`, which follows the last commit.
         TypeError
-            If something is not of bytes.
+            If a key, value or header value is not bytes.
         """
         topic = self._output_topic(topic)
         _check_bytes(key, value, headers)
@@ -162,7 +162,7 @@ class ProcessorContext:
         Parameters
         ----------
         keys, values
-            Columns of binary.
+            Binary columns.
         timestamps
             Record timestamps (ms, int64).
 
@@ -201,14 +201,14 @@ def _check_bytes(key: object, value: object, headers: Headers) -> None:
 
 
 class Processor:
-    """What a task calls.
+    """The functions that a task calls.
 
     Attributes
     ----------
     process
-        Called with each record and the context; None: it takes batches.
+        Called with each record and the context. None: the processor takes batches.
     process_batch
-        Called with many records at once and the context; None: it takes records one by one.
+        Called with many records at once and the context. None: the processor takes records one by one.
     """
 
     def __init__(
@@ -229,13 +229,13 @@ class Processor:
             self._init(context)
 
     def close(self) -> None:
-        """Let go of what was taken in `init`."""
+        """Release the resources that `init` acquired."""
         if self._close is not None:
             self._close()
 
 
 def load_processor(reference: str) -> Processor:
-    """Import `module:attribute` and make a processor of it.
+    """Import `module:attribute` and create a processor from it.
 
     Raises
     ------

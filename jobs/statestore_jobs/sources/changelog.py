@@ -63,61 +63,63 @@ class ChangelogDataSource(DataSource):
     bootstrap_servers : str
         Kafka brokers.
     topic : str
-        The topic, for a store `<application>-<store>-changelog`.
+        The topic; for a store, usually `<application>-<store>-changelog`.
     partitions : str, optional
         Partitions to read, comma separated; all by default.
     starts : str, optional
-        JSON object of partition to the offset at which to start. A partition that is not named, or that no longer has
-        the offset, is read from the start of its log.
+        JSON object that maps a partition to its start offset. A partition that is not named, or that no longer has the
+        offset, is read from the start of its log.
     ends : str, optional
-        JSON object of partition to the offset at which to stop, exclusive. A partition that is not named is read to
-        its last stable offset, which no end may exceed.
+        JSON object that maps a partition to its end offset, exclusive. A partition that is not named is read to its
+        last stable offset. No end can exceed it.
     start_time, end_time : str, optional
-        Start at the first record that is not older than a time, and stop before the first one that is not; ms since
-        the epoch, or ISO 8601. Records need not be in the order of their times: between the two, all are read.
+        Start at the first record at or after `start_time`, and stop before the first record at or after `end_time`; ms
+        since the epoch, or ISO 8601. All records between these two are read, even if their times are not in order.
     splits : str, optional
-        How many Spark partitions read a partition at most. By default one for each million offsets; with `latest` one.
+        Maximum number of Spark partitions for a partition. By default, one for each million offsets; with `latest`,
+        one.
     latest : str, optional
-        `true` returns only the last record of each key, and no record without a key: what a restore of the store would
-        see. The default is `false`.
+        `true` returns only the last record of each key, and no record without a key, like a restore of the store. The
+        default is `false`.
     tombstones : str, optional
-        Whether to return records without a value, which delete their key. By default only without `latest`.
+        Whether to return records without a value, which delete their key. By default, only without `latest`.
     run_bytes : str, optional
-        Memory in which `latest` sorts the records of a partition, 96 MiB by default. What does not fit goes to a
-        temporary directory (`TMPDIR`).
+        Memory in which `latest` sorts the records of a partition, 96 MiB by default. The rest is sorted in a temporary
+        directory (`TMPDIR`).
     values : str, optional
-        `false` leaves the values out: the column is null. The default is `true`.
+        `false` omits the values: the column is null. The default is `true`.
     kind : str, optional
-        `key-value`, `window` or `session`: shows the rows of a store of this kind, as `state_store` does, and leaves
-        out records without a key. With `latest`, windows and sessions that have expired are left out, too.
+        `key-value`, `window` or `session`: returns the rows of a store of this kind, as `state_store` does, and omits
+        records without a key. With `latest`, expired windows and sessions are also omitted.
     format, window_size_ms, retention_ms, retain_duplicates : str, optional
-        The store's; only with `kind`. A window store has `window_size_ms` and `retention_ms`, a session store
-        `retention_ms`.
+        Settings of the store; only with `kind`. A window store needs `window_size_ms` and `retention_ms`, a session
+        store needs `retention_ms`.
     key_serde, value_serde, value_schema, undecodable : str, optional
-        How keys and values are shown, as in `state_store`; only with `kind`.
+        How keys and values are decoded, as in `state_store`; only with `kind`.
 
     startingOffsets : str, optional
-        Of a stream only, as of the next three: where a query without a checkpoint starts. `earliest` (the default),
-        `latest`, or a JSON object of partition to offset; a partition that is not named starts at its earliest.
+        Streams only, like the next three options: where a query without a checkpoint starts. `earliest` (the default),
+        `latest`, or a JSON object that maps partitions to offsets. A partition that is not named starts at its earliest
+        offset.
     endingOffsets : str, optional
-        Where a stream ends: `latest`, the ends of the logs when the query started, or a JSON object of partition to
-        offset, exclusive; what it does not name is not read. By default a stream has no end.
+        Where a stream ends: `latest`, the ends of the logs when the query started, or a JSON object that maps
+        partitions to offsets, exclusive. Other partitions are not read. By default, a stream has no end.
     maxOffsetsPerTrigger : str, optional
-        How many offsets a batch has at most, of all partitions. Markers of transactions and holes take offsets, too.
+        Maximum number of offsets in a batch, over all partitions. Transaction markers and gaps also count.
     failOnDataLoss : str, optional
-        `false` goes on where records that the stream has not read are gone, or where the topic was made anew. The
+        `false` continues if records that the stream has not read were removed, or if the topic was recreated. The
         default, `true`, ends the query.
 
     Notes
     -----
-    As a stream (`spark.readStream`), it gives the committed records that come, in batches; offsets are in the query's
-    checkpoint. Options of a batch reading that bound or fold it (`starts`, `ends`, times, `latest`) are refused. New
-    partitions are read from their first record. `Trigger.AvailableNow` runs one batch with all that is there, as
-    PySpark 4.1 cannot ask a Python source for several: with `maxOffsetsPerTrigger`, that one batch has no more. To read
-    what is there in several batches, say `endingOffsets=latest`, and wait with `query.processAllAvailable()`.
+    A stream (`spark.readStream`) returns new committed records in batches. Offsets are in the query's checkpoint.
+    Options that limit or fold a batch read (`starts`, `ends`, times, `latest`) are refused. New partitions are read
+    from their first record. `Trigger.AvailableNow` runs one batch with all available records, because PySpark 4.1
+    cannot request several batches from a Python source. With `maxOffsetsPerTrigger`, that one batch is limited. To read
+    all available records in several batches, set `endingOffsets=latest`, and wait with `query.processAllAvailable()`.
 
-    Columns: `partition` int, `offset` long, `timestamp` long (ms), `key` binary, `value` binary. With `kind`: those of
-    `state_store`, with `offset` behind `partition`.
+    Columns: `partition` int, `offset` long, `timestamp` long (ms), `key` binary, `value` binary. With `kind`: the
+    columns of `state_store`, with `offset` after `partition`.
 
     Examples
     --------

@@ -54,14 +54,15 @@ _LOCK_WAIT_S = 30
 
 class StateStoreDataSource(DataSource):
     """
-    Reads a store of any kind from its directory, written by us or by Kafka Streams; writes a store of the catalogue.
+    Reads a store of any kind from its directory, written by this project or by Kafka Streams. Writes a store of the
+    catalogue.
 
     The short name is `state_store` (`statestore` and `state-metadata` are Spark's own).
 
     Options
     -------
     path : str
-        Directory of one store partition (a RocksDB database, or a directory of segments), wherever it lies; or of an
+        Directory of one store partition (a RocksDB database, or a directory of segments) in any place, or of an
         application, `<state_dir>/<application>`. Either this or `application`.
     application : str
         Name of the application (`application.id`).
@@ -70,93 +71,94 @@ class StateStoreDataSource(DataSource):
     store : str
         Name of the store, unless the path is a store.
     partitions : str, optional
-        Partitions to read, comma separated. Without it all tasks of the store's sub-topology that have a directory are
+        Partitions to read, comma separated. By default, all tasks of the store's subtopology that have a directory are
         read, and each must have the store.
     kind : str, optional
-        `key-value`, `window`, `session` or `versioned`; of stores that only Kafka Streams' DSL makes,
-        `time-ordered-window`, `indexed-time-ordered-window`, `time-ordered-session` or `time-ordered-buffer`. By
-        default, as of the next four options, what the store's definition says, or else what its files tell.
+        `key-value`, `window`, `session` or `versioned`; for stores that only Kafka Streams' DSL creates,
+        `time-ordered-window`, `indexed-time-ordered-window`, `time-ordered-session` or `time-ordered-buffer`. The
+        default of this and the next four options comes from the store's definition, or else from its files.
     format : str, optional
         `plain`, `timestamped` or `headers`.
     window_size_ms : str, optional
-        Length of a window. No file tells it.
+        Length of a window. No file shows it.
     retain_duplicates : str, optional
         Whether a window store keeps several values for a window.
     retention_ms : str, optional
-        Accepted, as by `changelog`; reading a store does not need it.
+        Accepted as in `changelog`, but not needed to read a store.
     definitions : str, optional
         YAML file, or directory of such files, with the application's definition.
     bootstrap_servers : str, optional
         Kafka brokers, to look the definition up in the catalogue; `service_id` names the catalogue (by default
         `STATESTORE_SERVICE_ID` of the driver, or `default`).
     key : str, optional
-        The only key to read, written as its serde has it: bytes in hexadecimal digits, a number, JSON, or text.
+        The only key to read, written in the form of its serde: bytes in hexadecimal digits, a number, JSON, or text.
     key_from, key_to : str, optional
         Range of keys in the order of their bytes; `key_to` is exclusive.
     time_from, time_to : str, optional
-        In ms since the epoch or in ISO 8601; `time_to` is exclusive. Windows that start in between, sessions that were
-        active in between, or versions that were valid in between. Segments of windows and sessions that have none are
-        not opened.
+        In ms since the epoch or in ISO 8601; `time_to` is exclusive. Reads windows that start in this range, sessions
+        that were active in it, or versions that were valid in it. Segments outside the range are not opened.
     values : str, optional
-        `false` leaves the values out: the column is null. The default is `true`.
+        `false` omits the values: the column is null. The default is `true`.
     key_serde, value_serde : str, optional
         `bytes` (the default), `utf8`, `int64` (big-endian) or `json`, as text that is checked to be JSON.
     value_schema : str, optional
         Fields of JSON values as DDL: the column is a struct. A missing field is null; nothing is converted to another
         type.
     undecodable : str, optional
-        `fail` (the default), or `keep`: a row that cannot be decoded has null in place of what cannot, and its bytes in
-        columns of their own.
+        `fail` (the default), or `keep`: if a key or value cannot be decoded, its column is null, and separate columns
+        have the bytes.
     read : str, optional
-        `live` (the default): read-only, whoever uses the store, and without a trace. `locked`: under the lock of the
-        store's task while it is read, so that nobody writes to it. `snapshot`: opened under that lock, read without it.
+        `live` (the default): read-only and without changes, even while the store is in use. `locked`: under the lock of
+        the store's task, so that no process writes to it. `snapshot`: opened under that lock, read without it.
     lock_wait_s : str, optional
         How long to wait for the lock, in seconds; 30 by default.
     snapshot : str, optional
-        Read snapshots from the archive, and no state directory: `latest`, the newest usable one of each store
-        partition; a changelog offset, the newest usable one at or below it, of each; the name of a snapshot, which is
-        of one store partition; or the name of a set. The first two need `application` and `store`. Suspect snapshots,
-        and those of older generations, are read by their names only. The archive says what the store is: no other
-        option but those of rows and of decoding goes with it.
+        Read snapshots from the archive instead of a state directory: `latest`, the newest usable snapshot of each store
+        partition; a changelog offset, the newest usable snapshot of each at or below it; the name of a snapshot, which
+        contains one store partition; or the name of a set. The first two need `application` and `store`. Suspect
+        snapshots, and those of older generations, are read only by their names. The archive describes the store, so
+        only the options for rows and decoding are allowed with it.
     archive : str, optional
         With `snapshot`: URL of the archive. The default is `STATESTORE_ARCHIVE` of the driver. Credentials come from
         the environment of the driver and of the executors.
     archive_timeout_s : str, optional
         Deadline of one request to the archive, in seconds. The default is `STATESTORE_ARCHIVE_TIMEOUT_S`, or 60.
     cluster : str, optional
-        Id of the Kafka cluster, where the archive has the application of several.
+        Id of the Kafka cluster, if the archive has the application from several clusters.
 
     run_bytes : str, optional
-        Writing only: bound of a sorted run in memory. The default is `STATESTORE_RESTORE_RUN_BYTES`.
+        Writing only: maximum size of a sorted run in memory. The default is `STATESTORE_RESTORE_RUN_BYTES`.
     transaction_bytes : str, optional
-        Writing with mode `append` only: bound of what a partition gets in its transaction, 268435456 by default.
+        Mode `append` only: maximum bytes of keys and values in the transaction of a partition, 268435456 by default.
     reports_dir, data_docs_dir : str, optional
-        Writing only: as the settings `STATESTORE_REPORTS_DIR` and `STATESTORE_DATA_DOCS_DIR` of the driver.
+        Writing only. The defaults are `STATESTORE_REPORTS_DIR` and `STATESTORE_DATA_DOCS_DIR` of the driver.
 
     Notes
     -----
-    Writing takes the columns that reading gives, and of these options only `application`, `store`, `state_dir`,
-    `bootstrap_servers` and `service_id`. Mode `overwrite` replaces all rows, under a new changelog; mode `append` puts
-    single rows of a key-value store, and deletes those without a value. The documentation says what is refused.
+    A write accepts the columns of a read, and of these options only `application`, `store`, `state_dir`,
+    `bootstrap_servers`, `service_id` and the options for writing. Mode `overwrite` replaces all rows, with a new
+    changelog. Mode `append` puts single rows of a key-value store, and deletes rows without a value. The documentation
+    lists what is refused.
 
     Columns: `partition` int; `key` binary, string or long; of a window store `window_start` long, `window_end` long,
     and `sequence` int if it retains duplicates; of a session store `session_start` long, `session_end` long
     (inclusive); of a versioned store `valid_from` long, `valid_to` long (exclusive; null: it is still valid); `value`;
-    `timestamp` long (ms; null in a plain store, -1 where the store does not know it, in a versioned store the same as
-    `valid_from`); of a store that keeps headers `headers`, an array of structs with `key` string and `value` binary, in
-    their order. With `undecodable=keep` also `undecodable` boolean, `key_bytes` binary, `value_bytes` binary: null
-    unless the row is undecodable. All times are in ms.
+    `timestamp` long (ms; null in a plain store, -1 if it is unknown, equal to `valid_from` in a versioned store); of a
+    store with headers `headers`, an array of structs with `key` string and `value` binary, in their order. With
+    `undecodable=keep` also `undecodable` boolean, `key_bytes` binary, `value_bytes` binary, which are null unless the
+    row is undecodable. All times are in ms.
 
-    A versioned store has a row for each version of a key. A delete is none: it is the `valid_to` of the version before,
-    at which no other begins. What is older than the history retention is shown as long as it is there.
+    A versioned store has a row for each version of a key. Deletes are not rows: a delete is the `valid_to` of the
+    previous version, at which no other version begins. Versions older than the history retention are returned as long
+    as they exist.
 
-    What is shown is on disk: an owner's rows get there when it commits and flushes, or when it closes the store. All
-    rows that are there are shown, also those that have expired and wait for their segment to be dropped. Each database
-    is read as it was at one moment; the segments of a store that is being written to may be of different moments.
+    A read returns the rows on disk. The owner's rows reach the disk when it commits and flushes, or closes the store.
+    The result includes expired rows whose segment has not been dropped yet. Each database is read as of one moment. If
+    the store is being written to, its segments can be from different moments.
 
-    Each task that reads a snapshot fetches its files first, and checks their SHA-256. It needs as much disk as the
-    snapshot has bytes, in Spark's local directories (`spark.local.dir`), until its rows are read. Segments outside the
-    time range are not fetched.
+    Each task that reads a snapshot first fetches its files and checks their SHA-256. Until its rows are read, it needs
+    disk space for the whole snapshot, in Spark's local directories (`spark.local.dir`). Segments outside the time range
+    are not fetched.
 
     Examples
     --------
@@ -205,21 +207,21 @@ class StoreOnDisk(InputPartition):
 
     @property
     def label(self) -> str:
-        """What errors call it."""
+        """Name of the store partition in errors."""
         return str(self.store.directory)
 
     @property
     def number(self) -> int | None:
-        """Partition of its task; None if its directory does not tell."""
+        """Partition of its task; None if its directory does not show it."""
         return self.store.partition
 
     def opened(self, wanted: Wanted) -> AbstractContextManager[list[Opened]]:
-        """Have the databases open while the context lasts."""
+        """Keep the databases open during the context."""
         return reading(self.store, self.store_format, self.mode, self.lock_wait_s, wanted)
 
 
 def stores_at(options: dict[str, str]) -> tuple[Sequence[StoreOnDisk | StoreInArchive], StoreDefinition]:
-    """Find the partitions of the store that the options name, and what it is."""
+    """Find the partitions and the description of the store that the options name."""
     refuse_unknown(options, _OPTIONS, "state_store")
     try:
         if "snapshot" in options:
@@ -245,7 +247,7 @@ class StateStoreReader(DataSourceReader):
     Parameters
     ----------
     schema
-        What Spark made of the columns.
+        The columns as parsed by Spark.
     """
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:

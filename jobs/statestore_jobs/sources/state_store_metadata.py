@@ -1,4 +1,4 @@
-"""The data source `state_store_metadata`: what is known of store partitions on disk, a row each."""
+"""The data source `state_store_metadata`: facts about store partitions on disk, one row each."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _LOCK = struct.Struct("hhqqi4x")
 
 class StateStoreMetadataDataSource(DataSource):
     """
-    Reads what is known of store partitions on disk, or of their snapshots: a row each.
+    Reads facts about store partitions on disk, or about their snapshots: one row each.
 
     The short name is `state_store_metadata`.
 
@@ -85,27 +85,31 @@ class StateStoreMetadataDataSource(DataSource):
     partitions : str, optional
         Partitions to read, comma separated; all by default.
     snapshot, archive, archive_timeout_s, cluster : str, optional
-        Snapshots in the archive instead of directories, as of `state_store`. Their files are not read.
+        Snapshots in the archive instead of directories, as in `state_store`. Their files are not read.
 
     Notes
     -----
-    Nothing is locked and nothing changed. Columns:
+    A read locks and changes nothing. Columns:
+
 
     - `application` string, `store` string, `task` string, `partition` int.
-    - `kind` string (`key-value`, `window`, `session`, `versioned`) and `format` string (`plain`, `timestamped`), as its
-      files tell; null if they do not.
-    - `committed` map<string, long>: offset of the last changelog record in the store, by `<topic>-<partition>`. Of a
-      store from before KIP-1035, those in its task's checkpoint file.
-    - `position` map<string, long>: input offsets that the store was written up to.
-    - `open` string (`open`, `closed`): as the store says of itself; `open` with nobody using it was left by a crash.
-      Null in a store from before KIP-1035.
-    - `estimated_keys` long: rows without deletes in its SST files; `bytes` long and `files` int: of its SST files.
-    - `segments` int: of a window or session store.
-    - `sealed` string: `sealed`, `unsealed` (nobody vouches for its files), `broken` (a file is not as it was when the
-      store was closed), `in use`; null where the store is not live in a state directory.
+    - `kind` string (`key-value`, `window`, `session`, `versioned`) and `format` string (`plain`, `timestamped`), as
+    shown
+      by its files; null if they do not show it.
+    - `committed` map<string, long>: offset of the last changelog record in the store, by `<topic>-<partition>`. For a
+      store from before KIP-1035, the offsets in its task's checkpoint file.
+    - `position` map<string, long>: input offsets that the rows of the store reflect.
+    - `open` string (`open`, `closed`): the state that the store records. If it is `open` and no process uses the store,
+      a crash left it open. Null in a store from before KIP-1035.
+    - `estimated_keys` long: rows minus deletes in its SST files; `bytes` long and `files` int: size and number of its
+    SST
+      files.
+    - `segments` int: number of segments of a window or session store.
+    - `sealed` string: `sealed`, `unsealed` (no seal covers its files), `broken` (a file has changed since the store was
+      closed), `in use`; null if the store is not live in a state directory.
     - `problem` string: why it cannot be read, or not without an option; null if it can.
-    - `snapshot` string: its name; null of a directory. A snapshot has no `position`, `open`, `sealed` and `problem`,
-      and `estimated_keys` unless its rows were counted.
+    - `snapshot` string: name of the snapshot; null for a directory. For a snapshot, `position`, `open`, `sealed` and
+      `problem` are null, and so is `estimated_keys` unless its rows were counted.
 
     Examples
     --------
@@ -133,7 +137,7 @@ class StateStoreMetadataDataSource(DataSource):
 
 @dataclass
 class Snapshots(InputPartition):
-    """Snapshots that were chosen on the driver."""
+    """Snapshots that the driver chose."""
 
     manifests: Sequence[Manifest]
 
@@ -146,7 +150,7 @@ class StoresOfTask(InputPartition):
 
 
 class StateStoreMetadataReader(DataSourceReader):
-    """Reads what is known of the store partitions that the options name."""
+    """Reads facts about the store partitions that the options name."""
 
     def __init__(self, options: dict[str, str]) -> None:
         refuse_unknown(options, (*DIRECTORY_OPTIONS, *SNAPSHOT_OPTIONS), "state_store_metadata")

@@ -10,8 +10,8 @@ from statestore.errors import GiveUpError, InputError, RebuildError, RetryError,
 
 #: What each exit code says. A job has one more, that of `RebuildError`: to the command it is damage like any other.
 CODES: Mapping[int, str] = {
-    0: "no damage found; everything asked for is done",
-    1: "damage found, something could not be done, no such key, snapshots differ; with a traceback, a bug",
+    0: "no damage found; the request was completed",
+    1: "damage found, part of the request could not be done, no such key, snapshots differ; with a traceback, a bug",
     InputError.exit_code: "bad input: nothing was done",
     RetryError.exit_code: "try again later: a store is in use, Kafka does not answer",
     GiveUpError.exit_code: "fenced: a later run has taken over",

@@ -92,5 +92,5 @@ def test_the_document_has_every_error_with_its_exit_codes_and_its_meaning() -> N
 def test_the_document_has_every_exit_code_of_the_command() -> None:
     documented = {cells[0]: cells[1] for cells in table("## Exit codes")}
     assert documented == {str(code): meaning for code, meaning in ending.CODES.items()} | {
-        "4": "a job only: the store must be rebuilt; of the command this is 1"
+        "4": "jobs only: the store must be rebuilt; the command ends with 1 instead"
     }

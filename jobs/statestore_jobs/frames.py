@@ -10,16 +10,18 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import reduce
+from types import MappingProxyType
 from typing import NamedTuple
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from statestore_expectations.views import compared, identity, row_key
 
 from statestore.bulk.routing import routing_of
 from statestore.changelog.topics import LogRange, Topics, append_time_refused
 from statestore.errors import LockedError, RetryError
+from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP
 from statestore.model import TopicPartition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.verification.exclusions import ROUNDS, deletes_may_be_gone
@@ -42,11 +44,22 @@ _POLL_S = 0.1
 _KEYS_PER_SHUFFLE_PARTITION = 1_000_000
 
 
+#: What tells the time of a row, the first that a store has.
+TIMES = ("timestamp", "window_start", "session_end")
+
+
 class Size(NamedTuple):
-    """Rows, and the bytes of their keys and values without what the store adds."""
+    """Rows, and the bytes of their keys and values without what the store adds.
+
+    Attributes
+    ----------
+    times
+        First and last time (ms) of its rows, by those columns of `TIMES` that tell one.
+    """
 
     keys: int
     bytes: int
+    times: Mapping[str, tuple[int, int]] = MappingProxyType({})
 
 
 class Frames(NamedTuple):
@@ -250,13 +263,27 @@ def _cached(frame: DataFrame) -> Iterator[DataFrame]:
         frame.unpersist()
 
 
+def is_known(time: str) -> Column:
+    """Tell whether a row has a time of this name."""
+    return F.col(time).isNotNull() & (F.col(time) != UNKNOWN_TIMESTAMP)
+
+
 def _sizes(store: DataFrame) -> dict[int, Size]:
+    times = [name for name in TIMES if name in store.columns]
+    known = {name: F.when(is_known(name), F.col(name)) for name in times}
     found = store.groupBy("partition").agg(
         F.count("*").alias("keys"),
         # Null where a plain store's key or value would be, which no store has.
         F.sum(F.octet_length("key") + F.octet_length("value")).alias("bytes"),
+        *(F.min(time).alias(f"first {name}") for name, time in known.items()),
+        *(F.max(time).alias(f"last {name}") for name, time in known.items()),
     )
-    return {row.partition: Size(row["keys"], row["bytes"] or 0) for row in found.collect()}
+    sizes = {}
+    for row in found.collect():
+        spans = {name: (row[f"first {name}"], row[f"last {name}"]) for name in times}
+        spans = {name: span for name, span in spans.items() if None not in span}
+        sizes[row.partition] = Size(row["keys"], row["bytes"] or 0, spans)
+    return sizes
 
 
 def _stable_logs(

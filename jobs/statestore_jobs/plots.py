@@ -6,7 +6,7 @@ for is not drawn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from pathlib import Path
@@ -20,17 +20,16 @@ from matplotlib.figure import Figure
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP
 from statestore.objects.path import Location, ObjectPath
 from statestore.verification.history import read_history
-from statestore_jobs.frames import Size
+from statestore_jobs.frames import TIMES, Size, is_known
 
 _BARS = 60
 #: With more partitions than this the lines of a plot are not told apart by colour.
 _NAMED = 10
 _COLOUR, _PALE = "#1f6feb", "#9aa4b2"
-#: What tells the time of a row, the first that a store has, and how it is called.
-_TIMES = {"timestamp": "timestamps", "window_start": "starts of windows", "session_end": "ends of sessions"}
+#: How the times of rows are called.
+_TITLES = {"timestamp": "timestamps", "window_start": "starts of windows", "session_end": "ends of sessions"}
 
 
 class Histogram(NamedTuple):
@@ -90,24 +89,26 @@ def draw_all(
 # -- what is drawn ----------------------------------------------------------------------------------------------------
 
 
-def histogram_of(store: DataFrame) -> Histogram | None:
-    """Count a store's rows by time, in two passes over the (cached) frame; None if no row has one."""
-    column = next((name for name in _TIMES if name in store.columns and store.where(_known(name)).take(1)), None)
+def histogram_of(store: DataFrame, sizes: Iterable[Size]) -> Histogram | None:
+    """Count a store's rows by time, in one pass; None if no row has one.
+
+    Parameters
+    ----------
+    store
+        Rows, all within the times of `sizes`.
+    """
+    spans = [size.times for size in sizes]
+    column = next((name for name in TIMES if any(name in span for span in spans)), None)
     if column is None:
         return None
-    known = store.where(_known(column))
-    ends = known.agg(F.min(column).alias("first"), F.max(column).alias("last")).first()
-    assert ends is not None, "an aggregate has one row"
-    step = (ends["last"] - ends["first"]) // _BARS + 1
-    bars = known.groupBy(F.expr(f"({column} - {ends['first']}) div {step}").alias("bar")).count().collect()
+    ends = [span[column] for span in spans if column in span]
+    first, last = min(end[0] for end in ends), max(end[1] for end in ends)
+    step = (last - first) // _BARS + 1
+    bars = store.where(is_known(column)).groupBy(F.expr(f"({column} - {first}) div {step}").alias("bar")).count()
     counts = [0] * _BARS
-    for row in bars:
+    for row in bars.collect():
         counts[row.bar] = row["count"]
-    return Histogram(column, ends["first"], step, tuple(counts))
-
-
-def _known(column: str) -> Any:
-    return F.col(column).isNotNull() & (F.col(column) != UNKNOWN_TIMESTAMP)
+    return Histogram(column, first, step, tuple(counts))
 
 
 def lag_history(reports_dir: Location, application: str, store: str) -> list[Lag]:
@@ -155,7 +156,7 @@ def _draw_histogram(figure: Figure, histogram: Histogram) -> None:
     else:
         axis.bar(starts, histogram.counts, width=histogram.step, align="edge", color=_COLOUR)
         axis.set_xlabel("ms")
-    axis.set_title(_TIMES[histogram.column])
+    axis.set_title(_TITLES[histogram.column])
     axis.set_ylabel("rows")
 
 

@@ -173,7 +173,8 @@ class Judge:
         name = _name(spec)
         try:
             lags = lag_history(self.reports_dir, spec.application, spec.store.name)
-            drawn = draw_all(docs / "plots" / name, name, frames.sizes, histogram_of(frames.store), lags)
+            histogram = histogram_of(frames.store, frames.sizes.values())
+            drawn = draw_all(docs / "plots" / name, name, frames.sizes, histogram, lags)
             return verdict, tuple(self._place(plot, docs) for plot in drawn)
         except (*_TROUBLE, pa.ArrowException, ValueError, OverflowError) as error:  # also of a damaged history
             said = f"plots could not be drawn: {described(error)}"

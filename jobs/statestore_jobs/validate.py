@@ -29,7 +29,15 @@ from statestore.objects.path import Location
 from statestore.partition.quarantine import release_validated, waits_for_a_person
 from statestore.partition.reinstating import release_replaced_pins
 from statestore.partition.spec import StorePartitionSpec
-from statestore.reports import RestoreReport, RestoreRow, ValidateReport, ValidateRow, VerifyReport, read_report
+from statestore.reports import (
+    RestoreReport,
+    RestoreRow,
+    ValidatedStore,
+    ValidateReport,
+    ValidateRow,
+    VerifyReport,
+    read_report,
+)
 from statestore.requests.validate import ValidateRequest
 from statestore.statedir.lock import locked
 from statestore_jobs.entry import Definitions, run_job, spark_session
@@ -79,6 +87,7 @@ def run(request: ValidateRequest, settings: Settings, catalogue: Catalogue, run_
         with state_of(spark, settings):
             for of_store, suite in zip(stores, suites, strict=True):
                 judged.append(judge.store(definitions[of_store[0].application], of_store, suite))
+                _tell(judged[-1].store, f"{len(judged)} of {len(stores)}")
     if judged and all(found.retry for found in judged):
         raise judged[0].retry or AssertionError
     for of_store, found in zip(stores, judged, strict=True):
@@ -92,6 +101,15 @@ def run(request: ValidateRequest, settings: Settings, catalogue: Catalogue, run_
         data_docs=str(index) if index.exists() else None,
         stores=tuple(found.store for found in judged),
         rows=tuple(rows),
+    )
+
+
+def _tell(store: ValidatedStore, progress: str) -> None:
+    failed = f", {len(store.failed_expectations)} of {store.expectations} expectations failed"
+    print(
+        f"validate: {store.application}/{store.store} {store.verdict}{failed if store.failed_expectations else ''}, "
+        f"{store.keys:,} rows, {store.seconds:.0f} s ({progress} stores)",
+        flush=True,
     )
 
 

@@ -25,6 +25,7 @@ from statestore.reports import (
     RestoreRow,
     SnapshotReport,
     Status,
+    ValidatedStore,
     ValidateReport,
     VerifyReport,
     VerifyRow,
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from statestore.recovery.warming import WarmRow
 
 _BAD, _DOUBTFUL, _GOOD = "bold red", "yellow", "green"
+#: So many rows that an expectation failed for are printed; its page has more.
+_ROWS_SHOWN = 3
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Text | str | int | float | None]]) -> Table:
@@ -119,19 +122,38 @@ def _never_read(row: ProcessRow) -> Text:
 
 def show_validated(console: Console, report: ValidateReport) -> None:
     """Print the verdict of each store, and what failed."""
-    columns = ("store", "verdict", "expectations>", "rows>", "failed", "detail", "Data Docs")
+    columns = ("store", "verdict", "expectations>", "failed>", "rows>", "s>", "detail")
     found = (
         (
             f"{store.application}/{store.store}",
             Text(store.verdict, style=_GOOD if store.verdict == "passed" else _BAD),
-            *(store.expectations, store.keys, ", ".join(store.failed_expectations), store.detail, store.data_docs),
+            *(store.expectations, len(store.failed_expectations), store.keys, store.seconds, store.detail),
         )
         for store in report.stores
     )
     console.print(table(f"{len(report.stores)} stores", columns, found))
+    for store in report.stores:
+        _show_failed(console, store)
+    if report.data_docs is not None:
+        console.print(Text(f"Data Docs: {report.data_docs}"), soft_wrap=True)
     for row in report.rows:
         if row.rollback is not None:
             console.print(Text(f"to put the replaced store back: {row.rollback}"), soft_wrap=True)
+
+
+def _show_failed(console: Console, store: ValidatedStore) -> None:
+    """Print each expectation that failed, in how many rows, and the first of these."""
+    sampled = {failed.expectation: failed for failed in store.failed_rows}
+    for expectation in store.failed_expectations:
+        failed = sampled.get(expectation)
+        count = "" if failed is None or failed.count is None else f", in {failed.count:,} of {store.keys:,} rows"
+        console.print(
+            Text(f"{store.application}/{store.store}: failed: {expectation}{count}", style=_BAD), soft_wrap=True
+        )
+        for row in () if failed is None else failed.rows[:_ROWS_SHOWN]:
+            console.print(Text(f"    {', '.join(f'{name}={value}' for name, value in row.items())}"), soft_wrap=True)
+    if store.failed_expectations and store.data_docs is not None:
+        console.print(Text(f"    all of them: {store.data_docs}"), soft_wrap=True)
 
 
 def show_maintained(console: Console, rows: Sequence[MaintenanceRow], *, dry_run: bool) -> None:

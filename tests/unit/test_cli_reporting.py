@@ -12,6 +12,7 @@ from statestore.recovery.restore_progress import RestoreProgress
 from statestore.reports import (
     Action,
     ArchivedRow,
+    FailedRows,
     Failure,
     JobReport,
     MaintenanceReport,
@@ -97,6 +98,19 @@ def test_a_report_is_shown_and_its_worst_row_decides_on_the_exit_code(
 def test_a_failed_validation_names_the_way_back(command: Command, tmp_path: Path) -> None:
     write_report(tmp_path / "validate" / "run.json", validated("failed"))
     assert "statestore restore --rollback totals/1 --application shop" in command("report", "validate").out
+
+
+def test_a_failed_validation_says_how_many_rows_failed_and_shows_the_first(command: Command, tmp_path: Path) -> None:
+    rows = tuple({"partition": number, "key_text": f"[{number}]"} for number in range(5))
+    failed = FailedRows(expectation="a rule", count=1204, rows=rows)
+    told = {"failed_expectations": ("a rule", "a rule of all rows"), "failed_rows": (failed,), "data_docs": "page.html"}
+    store = ValidatedStore(application="shop", store="totals", verdict="failed", keys=3000, **told)
+    write_report(tmp_path / "validate" / "run.json", ValidateReport(**HEAD, stores=(store,), rows=()))
+    out = command("report", str(tmp_path / "validate" / "run.json")).out
+    assert "shop/totals: failed: a rule, in 1,204 of 3,000 rows\n" in out
+    assert "partition=2, key_text=[2]\n" in out
+    assert "key_text=[3]" not in out
+    assert "shop/totals: failed: a rule of all rows\n    all of them: page.html\n" in out
 
 
 def test_the_newest_report_of_a_job_is_the_one_written_last(command: Command, tmp_path: Path) -> None:

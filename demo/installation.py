@@ -16,13 +16,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from demo.processes import stop_run
+from demo.spark_classes import spark_jvm
 from statestore.errors import LockedError
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 # Settings of the user's shell that would lead the demo's Airflow or Spark elsewhere.
 _FOREIGN = ("AIRFLOW_", "SPARK_", "PYSPARK_", "STATESTORE_", "PYTHONPATH", "PYTHONHOME")
-# Jobs of seconds: compiling them thoroughly costs more than it gains.
-SHORT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class Installation:
@@ -97,7 +96,7 @@ class Installation:
             "NO_PROXY": no_proxy,
             "no_proxy": no_proxy,
             "PYSPARK_PYTHON": sys.executable,
-            "SPARK_SUBMIT_OPTS": SHORT_JVM,
+            "SPARK_SUBMIT_OPTS": spark_jvm(),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(self.scratch_dir),
             "STATESTORE_JOBS_DIR": str(REPOSITORY / "jobs"),

@@ -13,7 +13,7 @@ from statestore.cli.tables import table
 from statestore.metastore.apply import Applied
 from statestore.metastore.catalogue import Rebuild
 from statestore.metastore.commands import (
-    AdoptChangelog,
+    AdoptChangelogs,
     Command,
     DropApplication,
     DropStore,
@@ -186,8 +186,9 @@ def _what(command: Command, before: Rebuild) -> str:
             return f"dropped store {command.store}"
         case RecordTopics():
             return f"recorded {len(command.topics)} topics"
-        case AdoptChangelog():
-            return f"stores.{command.store}.changelog: {command.before} -> {command.topic}"
+        case AdoptChangelogs():
+            changed = ((f"stores.{name}", new) for name, new in command.changelogs.items())
+            return "; ".join(f"{of}.changelog: {new.before} -> {new.topic}, {new.format}" for of, new in changed)
         case Snapshot():
             return f"snapshot of {len(command.catalogue.applications)} applications"
 

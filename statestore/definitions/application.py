@@ -193,10 +193,18 @@ class ApplicationDefinition(Definition):
                     f"retain_duplicates; found {store.retention_ms} and {store.retain_duplicates}"
                 )
 
-    def with_changelog(self, store: str, topic: str) -> ApplicationDefinition:
-        """Return the definition with another changelog topic of a store."""
+    def with_changelog(self, store: str, topic: str, store_format: StoreFormat | None = None) -> ApplicationDefinition:
+        """Return the definition with another changelog topic of a store, and perhaps another format.
+
+        Raises
+        ------
+        ValueError
+            If a store of its kind cannot have the format.
+        """
+        changed = {"changelog": topic, **({} if store_format is None else {"format": store_format})}
         stores = tuple(
-            found.model_copy(update={"changelog": topic}) if found.name == store else found for found in self.stores
+            StoreDefinition.model_validate({**found.model_dump(), **changed}) if found.name == store else found
+            for found in self.stores
         )
         return self.model_copy(update={"stores": stores})
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InvalidCommandError, UnknownApplicationError
 from statestore.metastore.commands import (
-    AdoptChangelog,
+    AdoptChangelogs,
     CatalogueContent,
     Command,
     DropApplication,
@@ -145,7 +145,7 @@ class Rebuild:
                 self._drop_store(command)
             case RecordTopics():
                 self._record(command)
-            case AdoptChangelog():
+            case AdoptChangelogs():
                 self._adopt(command)
         self._next_id = command.id + 1
 
@@ -204,28 +204,39 @@ class Rebuild:
             old.definition, old.partitions, topics, old.created_id, old.changed_id, old.changed_ms, old.changed_by
         )
 
-    def _adopt(self, command: AdoptChangelog) -> None:
+    def _adopt(self, command: AdoptChangelogs) -> None:
         old, name = self._entry(command.application), command.application
-        store = next((found for found in old.definition.stores if found.name == command.store), None)
-        if store is None:
-            raise InvalidCommandError(
-                f"application {name} has no store {command.store!r} any longer. Check it, then run again"
-            )
-        if (now := store.changelog_of(name)) != command.before:
-            raise InvalidCommandError(
-                f"the changelog of {name}/{command.store} is {now}, expected {command.before}: another writer has "
-                f"changed it since. Check it, then run again"
-            )
-        if changelog_number(name, command.store, command.topic) is None:
-            raise InvalidCommandError(
-                f"{command.topic} is not a valid changelog name for {name}/{command.store}; expected "
-                f"{changelog_topic(name, command.store)}, with -2, -3 and so on behind it"
-            )
-        definition = old.definition.with_changelog(command.store, command.topic)
-        kept = {topic: topic_id for topic, topic_id in (old.topics or {}).items() if topic != command.before}
-        topics = dict(sorted({**kept, command.topic: command.topic_id}.items()))
+        definition, topics = old.definition, dict(old.topics or {})
+        stores = {found.name: found for found in definition.stores}
+        for of, new in command.changelogs.items():
+            if of not in stores:
+                raise InvalidCommandError(
+                    f"application {name} has no store {of!r} any longer. Check it, then run again"
+                )
+            if (now := stores[of].changelog_of(name)) != new.before:
+                raise InvalidCommandError(
+                    f"the changelog of {name}/{of} is {now}, expected {new.before}: another writer has changed it "
+                    "since. Check it, then run again"
+                )
+            if changelog_number(name, of, new.topic) is None:
+                raise InvalidCommandError(
+                    f"{new.topic} is not a valid changelog name for {name}/{of}; expected {changelog_topic(name, of)}, "
+                    "with -2, -3 and so on behind it"
+                )
+            try:
+                definition = definition.with_changelog(of, new.topic, new.format)
+            except ValueError as error:
+                raise InvalidCommandError(f"{name}/{of} cannot have the format {new.format}: {error}") from error
+            topics.pop(new.before, None)
+            topics[new.topic] = new.topic_id
         self._applications[name] = _Changed(
-            definition, old.partitions, topics, old.created_id, command.id, command.written_ms, command.written_by
+            definition,
+            old.partitions,
+            dict(sorted(topics.items())),
+            old.created_id,
+            command.id,
+            command.written_ms,
+            command.written_by,
         )
 
     def _take(self, command: Snapshot) -> None:

@@ -23,7 +23,7 @@ from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.fields import Line
 from statestore.errors import InvalidCommandError, NewerCommandError, UnreadableCommandError
 from statestore.metastore.definition_text import read_in_parts
-from statestore.model import Name
+from statestore.model import Name, StoreFormat
 
 VERSION = 1
 #: In every record; a command that is being made has defaults in their place.
@@ -124,8 +124,8 @@ class RecordTopics(_Command):
     topics: dict[str, Annotated[str, Field(min_length=1, max_length=100)]] = Field(min_length=1)
 
 
-class AdoptChangelog(_Command):
-    """Have a store go on with another changelog topic, which has all of its rows. The one before it is left.
+class NewChangelog(_Model):
+    """Another changelog topic of a store, which has all of its rows. The one before it is left.
 
     Attributes
     ----------
@@ -133,14 +133,28 @@ class AdoptChangelog(_Command):
         Name of the new changelog, and its id.
     before
         Name of the changelog until then.
+    format
+        That the store has with it.
     """
 
-    kind: Literal["adopt-changelog"] = "adopt-changelog"
-    application: Name
-    store: Name
     topic: str = Field(min_length=1, max_length=249)
     topic_id: str = Field(min_length=1, max_length=100)
     before: str = Field(min_length=1, max_length=249)
+    format: StoreFormat
+
+
+class AdoptChangelogs(_Command):
+    """Have stores go on with other changelog topics, all at once.
+
+    Attributes
+    ----------
+    changelogs
+        By store.
+    """
+
+    kind: Literal["adopt-changelogs"] = "adopt-changelogs"
+    application: Name
+    changelogs: dict[Name, NewChangelog] = Field(min_length=1)
 
 
 class Snapshot(_Command):
@@ -158,7 +172,7 @@ class Snapshot(_Command):
 
 
 Command = Annotated[
-    PutApplication | DropApplication | DropStore | RecordTopics | AdoptChangelog | Snapshot,
+    PutApplication | DropApplication | DropStore | RecordTopics | AdoptChangelogs | Snapshot,
     Field(discriminator="kind"),
 ]
 C = TypeVar("C", bound=_Command)
@@ -187,7 +201,7 @@ def application_of(command: Command) -> str | None:
             return command.definition.name
         case DropApplication():
             return command.name
-        case DropStore() | RecordTopics() | AdoptChangelog():
+        case DropStore() | RecordTopics() | AdoptChangelogs():
             return command.application
         case Snapshot():
             return None

@@ -20,7 +20,7 @@ from statestore.discovery.changelogs import Installation
 from statestore.discovery.directories import applications_in, stores_in
 from statestore.errors import InputError
 from statestore.metastore.command_topic import CONFIG, topic_name
-from statestore.metastore.commands import AdoptChangelog, Entry, PutApplication, Snapshot
+from statestore.metastore.commands import AdoptChangelogs, Entry, PutApplication, Snapshot
 from statestore.metastore.effects import InternalTopic, internal_topics, make_topics, policies, record_topics
 from statestore.metastore.evolution import internal_topic_names, written_topics
 from statestore.metastore.metastore import Metastore
@@ -171,8 +171,9 @@ def _owners(history: Iterable[LoggedCommand]) -> dict[str, str]:
             entries = [logged.command]
         elif isinstance(logged.command, Snapshot):
             entries = logged.command.catalogue.applications.values()
-        elif isinstance(logged.command, AdoptChangelog):
-            found[logged.command.before] = found[logged.command.topic] = logged.command.application
+        elif isinstance(logged.command, AdoptChangelogs):
+            for new in logged.command.changelogs.values():
+                found[new.before] = found[new.topic] = logged.command.application
         for entry in entries:
             found |= dict.fromkeys(internal_topic_names(entry.definition), entry.definition.name)
     return found

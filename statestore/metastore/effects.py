@@ -21,7 +21,7 @@ from statestore.changelog.topics import (
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import TopicMismatchError
 from statestore.metastore.catalogue import Catalogue
-from statestore.metastore.commands import AdoptChangelog, Command, Entry, RecordTopics
+from statestore.metastore.commands import Command, Entry, RecordTopics
 from statestore.metastore.evolution import partitions_of, written_topics
 from statestore.metastore.metastore import Metastore
 from statestore.metastore.ownership import ALIKE, twins
@@ -228,31 +228,5 @@ def record_topics(
             if name in needed and recorded.get(name) != topic_id and (name not in recorded or name in replacing)
         }
         return RecordTopics(application=application, topics=new) if new else None
-
-    metastore.submit(command)
-
-
-def adopt_changelog(metastore: Metastore, application: str, store: str, topic: Topic, before: str) -> None:
-    """Have the catalogue name another topic as a store's changelog. If it does already, nothing is done.
-
-    Parameters
-    ----------
-    before
-        Name of the topic that it is expected to name now.
-
-    Raises
-    ------
-    InvalidCommandError
-        If another writer has named another one meanwhile.
-    """
-
-    def command(catalogue: Catalogue) -> Command | None:
-        entry = catalogue.entry(application)
-        now = entry.definition.store(store).changelog_of(application)
-        if now == topic.name and (entry.topics or {}).get(now) == topic.topic_id:
-            return None
-        return AdoptChangelog(
-            application=application, store=store, topic=topic.name, topic_id=topic.topic_id, before=before
-        )
 
     metastore.submit(command)

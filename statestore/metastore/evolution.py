@@ -294,7 +294,7 @@ def _other_settings(old: StoreDefinition, new: StoreDefinition) -> Iterator[str]
 
 
 def _other_changelog(application: str, old: StoreDefinition, new: StoreDefinition) -> Iterator[str]:
-    """Name another changelog: only `adopt-changelog` gives a store that is there one."""
+    """Name another changelog: only `adopt-changelogs` gives a store that is there one."""
     before, after = old.changelog_of(application), new.changelog_of(application)
     if before != after:
         yield f"changelog: {before} -> {after}"

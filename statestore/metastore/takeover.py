@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from statestore.changelog.topics import Topics
 from statestore.errors import InvalidCommandError
 from statestore.metastore.commands import (
-    AdoptChangelog,
+    AdoptChangelogs,
     DropApplication,
     DropStore,
     Entry,
@@ -51,12 +51,13 @@ def writers(history: Iterable[LoggedCommand]) -> Writers:
                 del ids[command.name]
             case DropStore() as command:
                 ids[command.application].pop(_changelog(now[command.application], command.store), None)
-            case AdoptChangelog() as command:
+            case AdoptChangelogs() as command:
                 entry = now[command.application]
-                entry = entry.model_copy(
-                    update={"definition": entry.definition.with_changelog(command.store, command.topic)}
-                )
-                keep(entry, {**ids[command.application], command.topic: command.topic_id})
+                definition, made = entry.definition, ids[command.application]
+                for store, new in command.changelogs.items():
+                    definition = definition.with_changelog(store, new.topic, new.format)
+                    made = {**made, new.topic: new.topic_id}
+                keep(entry.model_copy(update={"definition": definition}), made)
             case Snapshot() as command:
                 for entry in command.catalogue.applications.values():
                     keep(entry, entry.topics or {})

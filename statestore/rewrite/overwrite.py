@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
-from statestore.changelog.topics import Topic
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.staging import Staging
-from statestore.rewrite.adoption import Adopted, Adoption, AdoptionHooks, AdoptionSpec, NewRows
-from statestore.rewrite.adoption import Catalogued as Catalogued
+from statestore.rewrite.adoption import Adoption, AdoptionHooks, AdoptionSpec, NewRows
 from statestore.rewrite.examination import require_rewritable
 from statestore.rewrite.journal import Rewrite
 from statestore.rewrite.row_stage import RowStage, remove_abandoned, require_rows, require_single_keys
-from statestore.rewrite.staged_stores import Rewritten
 from statestore.statedir.swap import locked_task
-
-Overwritten = Rewritten
 
 
 class OverwriteSpec(NamedTuple):
@@ -41,26 +36,8 @@ class OverwriteSpec(NamedTuple):
     started_ms: int
 
 
-class Hooks(NamedTuple):
-    """What an overwrite asks of others.
-
-    Attributes
-    ----------
-    catalogued
-        The store's changelog in the catalogue of now.
-    judge
-        Refuse the stores that were built, given as they are to be with the new changelog; they lie in staging.
-    adopt
-        Have the catalogue name another topic as the changelog, in the place of the one of this name.
-    """
-
-    catalogued: Callable[[], Catalogued]
-    judge: Callable[[Sequence[StorePartitionSpec]], None]
-    adopt: Callable[[Topic, str], None]
-
-
 @contextmanager
-def overwrite(spec: OverwriteSpec, hooks: Hooks) -> Iterator[Adoption]:
+def overwrite(spec: OverwriteSpec, hooks: AdoptionHooks) -> Iterator[Adoption]:
     """Lock all tasks of a store; `Adoption.carry_out` then writes it.
 
     Raises
@@ -73,11 +50,6 @@ def overwrite(spec: OverwriteSpec, hooks: Hooks) -> Iterator[Adoption]:
     require_rewritable(spec.stores)
     require_rows(spec.rows)
     store = spec.stores[0]
-
-    def adopt(found: Sequence[Adopted]) -> None:
-        for one in found:
-            hooks.adopt(one.topic, one.before)
-
     with ExitStack() as locks:
         for found in spec.stores:
             locks.enter_context(locked_task(found.paths, found.lock_wait_s))
@@ -87,5 +59,4 @@ def overwrite(spec: OverwriteSpec, hooks: Hooks) -> Iterator[Adoption]:
             require_single_keys(spec.rows, found)
         rewrite = Rewrite("overwrite", store.application, store.store.name)
         new = NewRows(spec.stores, store.store, spec.rows)
-        of_all = AdoptionHooks(lambda _: hooks.catalogued(), hooks.judge, adopt)
-        yield Adoption(AdoptionSpec(rewrite, [new], spec.run_bytes, spec.started_ms), of_all)
+        yield Adoption(AdoptionSpec(rewrite, [new], spec.run_bytes, spec.started_ms), hooks)

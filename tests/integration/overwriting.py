@@ -9,15 +9,16 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from statestore import clock
-from statestore.changelog.topics import Topic, Topics
+from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.discovery.partitions import store_partition_specs
 from statestore.formats.timestamped_value import encode
-from statestore.metastore.effects import adopt_changelog
+from statestore.metastore.adoption import adoption_hooks
 from statestore.metastore.metastore import Metastore
 from statestore.partition.spec import StorePartitionSpec
-from statestore.rewrite.overwrite import Catalogued, Hooks, OverwriteSpec, Overwritten, overwrite
+from statestore.rewrite.overwrite import OverwriteSpec, overwrite
 from statestore.rewrite.row_stage import ROW_SCHEMA, AttemptWriter, RowStage, writes_of
+from statestore.rewrite.staged_stores import Rewritten
 from statestore.rewrite.upsert import TRANSACTION_BYTES, Upserted, UpsertSpec, upsert
 from tests.integration.broker import T0
 
@@ -43,11 +44,6 @@ class Overwriting(NamedTuple):
     def metastore(self) -> Metastore:
         return Metastore(self.servers, self.service_id, timeout_s=60)
 
-    def catalogued(self) -> Catalogued:
-        entry = self.metastore.require_running().catalogue.entry(self.application)
-        topic = entry.definition.store(self.store).changelog_of(self.application)
-        return Catalogued(topic, (entry.topics or {}).get(topic))
-
     def specs(self) -> list[StorePartitionSpec]:
         definition = self.metastore.view().catalogue.entry(self.application).definition
         settings = Settings(
@@ -67,14 +63,11 @@ class Overwriting(NamedTuple):
             attempt.add(keys, pa.RecordBatch.from_arrays([keys, stored], schema=ROW_SCHEMA))
         return RowStage(stage, [attempt.staged])
 
-    def adopt(self, topic: Topic, before: str) -> None:
-        adopt_changelog(self.metastore, self.application, self.store, topic, before)
-
-    def carry_out(self, judge: Callable[[Sequence[StorePartitionSpec]], None] = lambda _: None) -> list[Overwritten]:
+    def carry_out(self, judge: Callable[[Sequence[StorePartitionSpec]], None] = lambda _: None) -> list[Rewritten]:
         stage = self.staged()
         try:
             spec = OverwriteSpec(self.specs(), stage, 1 << 24, clock.now_ms())
-            with overwrite(spec, Hooks(self.catalogued, judge, self.adopt)) as work:
+            with overwrite(spec, adoption_hooks(self.metastore, self.application, judge)) as work:
                 return work.carry_out()
         finally:
             stage.clear()

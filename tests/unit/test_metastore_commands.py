@@ -14,10 +14,11 @@ from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, InvalidCommandError, NewerCommandError, UnreadableCommandError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.commands import (
-    AdoptChangelog,
+    AdoptChangelogs,
     CatalogueContent,
     DropApplication,
     DropStore,
+    NewChangelog,
     RecordTopics,
     Snapshot,
     application_of,
@@ -30,6 +31,7 @@ from statestore.metastore.commands import (
     stamped,
     this_writer,
 )
+from statestore.model import StoreFormat
 
 CATALOGUE = after(
     Catalogue(), put(orders()), put(simple()), RecordTopics(application="app", topics={"app-s-changelog": "x"})
@@ -38,8 +40,13 @@ COMMANDS = {
     "put": put(orders()),
     "drop an application": DropApplication(name="app"),
     "drop a store": DropStore(application="app", store="s"),
-    "adopt a changelog": AdoptChangelog(
-        application="app", store="s", topic="app-s-changelog-2", topic_id="Zq", before="app-s-changelog"
+    "adopt changelogs": AdoptChangelogs(
+        application="app",
+        changelogs={
+            "s": NewChangelog(
+                topic="app-s-changelog-2", topic_id="Zq", before="app-s-changelog", format=StoreFormat.PLAIN
+            )
+        },
     ),
     "record topics": RecordTopics(application="app", topics={"app-s-changelog": "Zq-1_w", "app-b-changelog": "a"}),
     "snapshot": CATALOGUE.snapshot(),

@@ -14,10 +14,11 @@ from metastore_samples import WHO, after, orders, put, simple
 from statestore.errors import InvalidCommandError, UnknownApplicationError
 from statestore.metastore.catalogue import Catalogue, Rebuild
 from statestore.metastore.commands import (
-    AdoptChangelog,
+    AdoptChangelogs,
     CatalogueContent,
     DropApplication,
     DropStore,
+    NewChangelog,
     RecordTopics,
     Snapshot,
     decode,
@@ -26,6 +27,7 @@ from statestore.metastore.commands import (
     stamped,
 )
 from statestore.metastore.evolution import with_known_changelogs
+from statestore.model import StoreFormat
 
 EMPTY = Catalogue()
 BOTH = after(EMPTY, put(simple("b")), put(simple("a", "s", "t")))
@@ -33,9 +35,16 @@ COMMANDS = (
     put(orders()),
     put(simple("app", "s", "t")),
     RecordTopics(application="app", topics={"app-s-changelog": "id-s", "app-t-changelog": "id-t"}),
-    AdoptChangelog(application="app", store="s", topic="app-s-changelog-2", topic_id="id-2", before="app-s-changelog"),
+    AdoptChangelogs(
+        application="app",
+        changelogs={
+            "s": NewChangelog(
+                topic="app-s-changelog-2", topic_id="id-2", before="app-s-changelog", format=StoreFormat.HEADERS
+            )
+        },
+    ),
     DropStore(application="app", store="t"),
-    put(simple("app", {"name": "s", "changelog": "app-s-changelog-2"}, "u")),
+    put(simple("app", {"name": "s", "changelog": "app-s-changelog-2", "format": "headers"}, "u")),
     DropApplication(name="orders"),
     put(orders(), 8),
 )
@@ -54,8 +63,16 @@ def refused(catalogue, command, match):
 
 
 def adopted(**changes):
-    given = {"application": "a", "store": "s", "topic": "a-s-changelog-2", "topic_id": "3", "before": "a-s-changelog"}
-    return AdoptChangelog(**given | changes)
+    given = {
+        "topic": "a-s-changelog-2",
+        "topic_id": "3",
+        "before": "a-s-changelog",
+        "format": StoreFormat.TIMESTAMPED,
+        **changes,
+    }
+    store = given.pop("store", "s")
+    application = given.pop("application", "a")
+    return AdoptChangelogs(application=application, changelogs={store: NewChangelog(**given)})
 
 
 # -- what commands do

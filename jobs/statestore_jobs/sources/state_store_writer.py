@@ -21,18 +21,19 @@ from pyspark.sql.types import StructType
 
 from statestore import clock
 from statestore.archive.archive import archive_of
-from statestore.changelog.topics import Topic, Topics
+from statestore.changelog.topics import Topics
 from statestore.config import Settings, load_settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.partitions import store_partition_specs
 from statestore.errors import InputError
-from statestore.metastore.effects import adopt_changelog
+from statestore.metastore.adoption import adoption_hooks
 from statestore.metastore.metastore import Metastore
 from statestore.partition.spec import StorePartitionSpec
 from statestore.rewrite.examination import require_rewritable
-from statestore.rewrite.overwrite import Catalogued, Hooks, OverwriteSpec, Overwritten, overwrite
+from statestore.rewrite.overwrite import OverwriteSpec, overwrite
 from statestore.rewrite.row_stage import AttemptWriter, RowStage, StagedAttempt, writes_of
+from statestore.rewrite.staged_stores import Rewritten
 from statestore.rewrite.upsert import TRANSACTION_BYTES, Upserted, UpsertSpec, require_upsertable, upsert
 from statestore_jobs.sources.importers import forget_importers
 from statestore_jobs.sources.options import number, refuse_unknown, required
@@ -146,24 +147,15 @@ class StateStoreWriter(DataSourceArrowWriter):
         """Forget the staged rows."""
         RowStage(self._stage, []).clear()
 
-    def _overwrite(self, rows: RowStage) -> Sequence[Overwritten]:
+    def _overwrite(self, rows: RowStage) -> Sequence[Rewritten]:
         planned = plan_write(self._options)
-        settings, definition, store = planned.settings, planned.definition, planned.stores[0]
-        application, name = definition.name, store.store.name
-
-        def catalogued() -> Catalogued:
-            entry = planned.metastore.require_running().catalogue.entry(application)
-            topic = entry.definition.store(name).changelog_of(application)
-            return Catalogued(topic, (entry.topics or {}).get(topic))
+        settings, definition = planned.settings, planned.definition
 
         def judge(stores: Sequence[StorePartitionSpec]) -> None:
             require_valid(definition, stores, settings, f"overwrite-{self._id}", self._stage)
 
-        def adopt(topic: Topic, before: str) -> None:
-            adopt_changelog(planned.metastore, application, name, topic, before)
-
         spec = OverwriteSpec(planned.stores, rows, self._run_bytes(settings), clock.now_ms())
-        with overwrite(spec, Hooks(catalogued, judge, adopt)) as work:
+        with overwrite(spec, adoption_hooks(planned.metastore, definition.name, judge)) as work:
             return work.carry_out()
 
     def _upsert(self, rows: RowStage) -> Sequence[Upserted]:

@@ -11,6 +11,7 @@ import typer
 
 from statestore import clock
 from statestore.cli import options, output
+from statestore.cli.transform_command import rewritten, show_rewritten, transform
 from statestore.errors import InputError
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ class Partitioner(StrEnum):
 @app.callback()
 def rewrite() -> None:
     """Write the state of an application anew."""
+
+
+app.command()(transform)
 
 
 @app.command()
@@ -105,8 +109,8 @@ def reseed(
             question = f"Write {work.plan.topic} anew, and replace its stores with what it gives?"
             output.require_yes(question, yes=yes, otherwise="nothing was written")
             rows = work.carry_out(adopt)
-            _show_done(console, rows)
-        output.write_content(json, {"dry_run": dry_run, **_plan_content(work.plan), "rows": [*map(_content, rows)]})
+            show_rewritten(console, rows)
+        output.write_content(json, {"dry_run": dry_run, **_plan_content(work.plan), "rows": [*map(rewritten, rows)]})
 
 
 @app.command()
@@ -324,30 +328,6 @@ def _show_plan(console: Console, plan: ReseedPlan) -> None:
     )
 
 
-def _show_done(console: Console, rows: list[Rewritten]) -> None:
-    from statestore.cli import tables
-
-    columns = ("store partition", "rows>", "committed>", "the old store is in", "snapshot")
-    found = (
-        (
-            str(row.store.store_partition),
-            row.rows,
-            row.committed,
-            str(row.quarantine or ""),
-            _snapshot(row),
-        )
-        for row in rows
-    )
-    console.print(tables.table(f"{len(rows)} store partitions replaced", columns, found))
-
-
-def _snapshot(row: Rewritten) -> str:
-    if row.published is None:
-        return ""
-    failure = row.published.failure
-    return row.published.snapshot or "" if failure is None else f"{failure.kind}: {failure.message}"
-
-
 def _plan_content(plan: ReseedPlan) -> dict[str, Any]:
     return {
         "topic": plan.topic,
@@ -370,16 +350,4 @@ def _plan_content(plan: ReseedPlan) -> dict[str, Any]:
             }
             for part in plan.parts
         ],
-    }
-
-
-def _content(row: Rewritten) -> dict[str, Any]:
-    return {
-        "application": row.store.application,
-        "store": row.store.store.name,
-        "task": str(row.store.task),
-        "rows": row.rows,
-        "committed": row.committed,
-        "quarantine": None if row.quarantine is None else str(row.quarantine),
-        "published": None if row.published is None else row.published.model_dump(mode="json"),
     }

@@ -30,3 +30,11 @@ def in_order(groups: Iterable[Sequence[int]], rows: Iterable[Sequence[T]]) -> li
         at: row for group, of_group in zip(groups, rows, strict=True) for at, row in zip(group, of_group, strict=True)
     }
     return [found[at] for at in sorted(found)]
+
+
+def by_store(stores: Sequence[StorePartitionSpec]) -> dict[str, list[StorePartitionSpec]]:
+    """Return store partitions by store, in order."""
+    found: dict[str, list[StorePartitionSpec]] = {}
+    for store in sorted(stores, key=lambda store: (store.store.name, store.task)):
+        found.setdefault(store.store.name, []).append(store)
+    return found

@@ -10,6 +10,7 @@ from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.lock import require_locks
 from statestore.statedir.paths import TaskPaths
 from statestore.stores.api import StoreContext
+from statestore.stores.last_use import last_use_file
 
 
 def staged_context(store: StorePartitionSpec, *, read_only: bool) -> StoreContext:
@@ -27,11 +28,26 @@ def staged_context(store: StorePartitionSpec, *, read_only: bool) -> StoreContex
     )
 
 
-def clear_built(paths: TaskPaths) -> None:
-    """Remove what was built of any store; the caller holds the task's lock and has finished its swaps."""
+def clear_built(paths: TaskPaths, store: str | None = None) -> None:
+    """Remove what was built of a store; the caller holds the task's lock and has finished its swaps.
+
+    Parameters
+    ----------
+    store
+        None: any.
+    """
     require_locks(paths)
-    for directory in (paths.staged, paths.staged_own):
+    if store is None:
+        found = [paths.staged, paths.staged_own]
+    else:
+        found = [paths.staging(store), paths.staged_segments(store)]
+        for file in (paths.staged_offsets(store), last_use_file(paths.staged_own, store)):
+            file.unlink(missing_ok=True)
+    for directory in found:
         remove_tree(directory)
+    for directory in (paths.staged, paths.staged_own / "segments", paths.staged_own):
+        if directory.is_dir() and not any(directory.iterdir()):
+            directory.rmdir()
 
 
 def may_follow(store: StorePartitionSpec) -> bool:

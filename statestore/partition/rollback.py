@@ -22,8 +22,8 @@ from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Failure, SnapshotRow, StorePartitionRow
 from statestore.statedir.swap import locked_task, swap
 
-#: How labels of what an overwrite has replaced begin.
-OVERWRITTEN = "overwrite-"
+#: How labels begin of what was replaced when a store got other rows, under another changelog.
+_OTHER_ROWS = ("overwrite-", "transform-")
 _log = logging.getLogger(__name__)
 
 
@@ -93,8 +93,8 @@ def roll_back(spec: RollbackSpec) -> RollbackRow:
 
 
 def _require_same_changelog(store: StorePartitionSpec, found: Path) -> None:
-    """Refuse a store that an overwrite has replaced: its offsets are those of a former changelog."""
-    if found.name.startswith(OVERWRITTEN):
+    """Refuse a store that got other rows: its offsets are those of a former changelog."""
+    if found.name.startswith(_OTHER_ROWS):
         raise InputError(
             f"{store.store_partition} was overwritten: the catalogue names another changelog since, and {found} goes "
             "with the one before. To have its rows again, read that directory of each partition with Spark "

@@ -253,7 +253,7 @@ def build_full(
         raise
     except (DiskSpaceError, OSError):
         # What was built is of no more use; the runs are what the next attempt goes on from.
-        clear_built(spec.store.paths)
+        clear_built(spec.store.paths, spec.store.store.name)
         staging.clear_unfinished()
         raise
     except (pa.ArrowException, StoreCorruptedError) as error:
@@ -302,8 +302,8 @@ def _build(
     progress.phase("building")
     kill_switch.reached("restore, before the databases")
     staged = store.paths.staging(store.store.name)
-    clear_built(store.paths)
-    staged.parent.mkdir(parents=True)
+    clear_built(store.paths, store.store.name)
+    staged.parent.mkdir(parents=True, exist_ok=True)
     offsets = {partition: UNKNOWN_OFFSET if offset is None else offset for partition, offset in last.items()}
     rows = runs if versions is None else [_laid_out(spec, runs, versions.stream_time)]
     # A log is cut where there are fewer logs than cores.

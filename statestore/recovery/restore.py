@@ -519,7 +519,7 @@ def _seal(store: StorePartitionSpec, snapshot: Manifest | None) -> None:
 
 
 def _clear(store: StorePartitionSpec, staging: Staging) -> None:
-    clear_built(store.paths)
+    clear_built(store.paths, store.store.name)
     staging.clear()
 
 

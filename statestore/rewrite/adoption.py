@@ -27,6 +27,7 @@ from statestore.discovery.changelogs import changelog_spec
 from statestore.errors import InputError, RebuildError, StateStoreError
 from statestore.model import StoreFormat, TopicPartition, changelog_number, later_changelog
 from statestore.partition.inspection import inspect
+from statestore.partition.replacement import clear_built
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.planning import disk_needed, free_bytes
 from statestore.rewrite.changelog_writing import (
@@ -197,16 +198,15 @@ class Adoption:
         list of Rewritten or None
             What was replaced by it now; None: there was none that counted.
         """
-        journal = read_journal(self._first.state_dir, self._spec.rewrite)
-        if journal is None:
-            return None
-        if not self._counts(journal):
-            self._throw_away(journal)
+        if (journal := self.former()) is None:
+            if (left := self._journal()) is not None:
+                self._throw_away(left)
             return None
         rows = []
         for store in self._new_stores(journal):
             new, record = journal.topics[store.partition.topic], read_record(store.paths, store.store.name)
             if record is None or record.topic_id != new.topic_id:
+                clear_built(store.paths)
                 spec = whole_restore(store, journal.label, self._spec.run_bytes)
                 rows.append(_replaced(journal, stage(spec, new.position(store.task.partition), None)))
             else:  # an attempt that was killed may have left what it was built from
@@ -214,11 +214,17 @@ class Adoption:
         self._finish(journal)
         return rows
 
-    def _counts(self, journal: RewriteJournal) -> bool:
-        return all(
+    def former(self) -> RewriteJournal | None:
+        """Return the journal of an earlier attempt whose topics the catalogue has; None: there is none."""
+        journal = self._journal()
+        counts = journal is not None and all(
             new.topic_id is not None and self._hooks.catalogued(new.store) == Catalogued(name, new.topic_id)
             for name, new in journal.topics.items()
         )
+        return journal if counts else None
+
+    def _journal(self) -> RewriteJournal | None:
+        return read_journal(self._first.state_dir, self._spec.rewrite)
 
     def _finish(self, journal: RewriteJournal) -> None:
         for name, new in journal.topics.items():
@@ -268,6 +274,8 @@ class Adoption:
             stores = self._new_stores(journal)
             digests = self._write_records(journal, stores)
             require_written(self._topics, journal)
+            for paths in {store.paths for store in stores}:
+                clear_built(paths)
             staged = []
             for store in stores:
                 digest, position = digests[store.partition], journal.topics[store.partition.topic].position
@@ -350,7 +358,7 @@ def _adopted(name: str, new: NewTopic) -> Adopted:
 def _replaced(journal: RewriteJournal, staged: Staged) -> Rewritten:
     new = journal.topics[staged.spec.store.partition.topic]
     why = f"its rows were overwritten; it has the changelog {new.before}"
-    return replace(staged, why, f"an overwrite of its rows, topic {new.topic_id}")
+    return replace(staged, why, f"other rows, topic {new.topic_id}")
 
 
 def _with_values(rows: RowStage, store: StorePartitionSpec) -> Iterator[pa.RecordBatch]:

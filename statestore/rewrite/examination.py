@@ -11,8 +11,11 @@ from statestore.model import TopicPartition
 from statestore.partition.archived import lives_in_archive
 from statestore.partition.inspection import inspect
 from statestore.partition.spec import StorePartitionSpec
+from statestore.reports import Status
 from statestore.rewrite.rows import Contents, survey
 from statestore.stores.open import build_store
+from statestore.verification.check import check
+from statestore.verification.options import VerifyOptions
 
 
 class Examined(NamedTuple):
@@ -106,6 +109,27 @@ def examine(store: StorePartitionSpec, partitions: int | None) -> Examined:
     finally:
         opened.close(clean=False)
     return Examined(store, True, contents, position)
+
+
+def require_caught_up(store: StorePartitionSpec, why: str) -> None:
+    """Refuse a store partition that has not all of its changelog; one that never had a row may be missing.
+
+    Parameters
+    ----------
+    why
+        What needs it, as a sentence.
+
+    Raises
+    ------
+    InputError
+        With its status.
+    """
+    found = check(store, VerifyOptions(depth="offsets"))
+    if not found.healthy and not (found.status is Status.MISSING and found.end == 0):
+        raise InputError(
+            f"{store.store_partition} is {found.status}: {found.detail}. Expected a store that has all of its "
+            f"changelog. {why}; `statestore verify` says what to do. Nothing was changed"
+        )
 
 
 _WHOLE = "A changelog can only be written anew from stores that are whole, every partition of them; nothing was changed"

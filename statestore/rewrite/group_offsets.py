@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import gcd
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 from statestore.changelog.group import GroupOffset, committed_offsets
 from statestore.changelog.reader import first_offsets
@@ -64,6 +64,11 @@ class Groups(NamedTuple):
     partitions: int
     as_is: bool
     reads_from: ReadsFrom | None
+
+    @classmethod
+    def of_one(cls, bootstrap_servers: str, timeout_s: float, application: str) -> Self:
+        """Return those of an application that stays what it is."""
+        return cls(bootstrap_servers, timeout_s, application, application, 0, True, None)
 
 
 class NewOffsets(NamedTuple):
@@ -149,6 +154,22 @@ def require_the_same(topics: Topics, groups: Groups, pairs: Sequence[InputPair],
     _require_drained(groups, committed, logs, must)
 
 
+def require_drained(topics: Topics, groups: Groups, names: set[str]) -> None:
+    """Make sure that an application has committed all of its input.
+
+    Raises
+    ------
+    InputError
+        Naming the first record that it has not.
+    OpenTransactionError
+        If a transaction hides where a topic ends.
+    """
+    committed = committed_offsets(groups.bootstrap_servers, groups.source, groups.timeout_s)
+    counts = {topic.name: topic.partitions for topic in topics.describe(names).values()}
+    logs = topics.log_ranges([where for name, count in counts.items() for where in _partitions(name, count)])
+    _require_drained(groups, committed, logs, names)
+
+
 def goes_on_everywhere(groups: Groups, pairs: Sequence[InputPair]) -> bool:
     """Tell whether the new group's offsets are all copies: then nothing is lost if the other application goes on."""
     return all(_goes_on(groups, pair) for pair in pairs if pair.target is not None or pair.internal)
@@ -207,8 +228,8 @@ def _require_drained(
     behind = [f"{where} from offset {offset} on" for where, offset in sorted(unread.items()) if offset is not None]
     if behind:
         raise InputError(
-            f"{groups.source} has not processed all of its input: {', '.join(behind)}. In another partition the new "
-            "application would not find it again. Have it process the rest, stop it, and run again. Nothing was changed"
+            f"{groups.source} has not processed all of its input: {', '.join(behind)}. The state must "
+            "have all of it. Have it process the rest, stop it, and run again. Nothing was changed"
         )
 
 

@@ -2,6 +2,7 @@
 
 <state.dir>/.statestore/<application.id>/reseed-<store>.json     a lost changelog is written anew from its stores
 <state.dir>/.statestore/<application.id>/overwrite-<store>.json  a store gets other rows
+<state.dir>/.statestore/<application.id>/transform.json          several stores get other rows
 <state.dir>/.statestore/<application.id>/rewrite.json            the application is made of the state of another
 
 While `rewrite.json` is there, nobody but a rewrite opens a task of the application (`statedir/lock.py`). The others
@@ -10,7 +11,7 @@ close nothing: until its new changelog counts, a store is as it was.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -23,12 +24,14 @@ from statestore.errors import InvalidStateError
 from statestore.model import StoreFormat, TopicPartition, check_name
 from statestore.statedir.paths import rewrite_journal
 
-Kind = Literal["reseed", "overwrite", "rewrite"]
+Kind = Literal["reseed", "overwrite", "transform", "rewrite"]
 _UNREADABLE = {
     "reseed": "It said which changelog topic a reseed of store {store} has made. Nothing was changed. If the stores "
     "are as they were, delete that topic and {path}, and run again",
     "overwrite": "It said which changelog topic an overwrite of store {store} has made. Nothing was changed. Run "
     "`statestore verify --application {application}`: if its stores are healthy, delete {path}, and run again",
+    "transform": "It said which changelog topics a transform has made. Nothing was changed. Run `statestore verify "
+    "--application {application}`: if its stores are healthy, delete {path}, and run again",
     "rewrite": "It said how far a rewrite is that makes application {application}. Nothing was changed. If the group "
     "{application} has no committed offsets, delete its changelog topics, its directories in {state_dir} and "
     "{path.parent}, and run the rewrite again",
@@ -41,7 +44,7 @@ class Rewrite(NamedTuple):
     Attributes
     ----------
     store
-        None: the whole application.
+        None: several, or the whole application.
     """
 
     kind: Kind
@@ -50,8 +53,8 @@ class Rewrite(NamedTuple):
 
     def path(self, state_dir: Path) -> Path:
         """Return where its journal is."""
-        path = rewrite_journal(state_dir, self.application)
-        return path if self.store is None else path.with_name(f"{self.kind}-{check_name(self.store)}.json")
+        name = self.kind if self.store is None else f"{self.kind}-{check_name(self.store)}"
+        return rewrite_journal(state_dir, self.application).with_name(f"{name}.json")
 
 
 class NewTopic(BaseModel):
@@ -167,6 +170,26 @@ def read_journal(state_dir: Path, rewrite: Rewrite) -> RewriteJournal | None:
     except ValueError as error:
         what = _UNREADABLE[rewrite.kind].format(path=path, state_dir=state_dir, **rewrite._asdict())
         raise InvalidStateError(f"{path} cannot be read: {error}. {what}") from error
+
+
+def require_no_other(state_dir: Path, rewrite: Rewrite, stores: Iterable[str]) -> None:
+    """Refuse to begin while another rewrite of one of the stores has not ended.
+
+    Raises
+    ------
+    InvalidStateError
+        Naming it.
+    """
+    names, application = set(stores), rewrite.application
+    others = [Rewrite("transform", application)]
+    others += [Rewrite(kind, application, name) for kind in ("reseed", "overwrite") for name in sorted(names)]
+    for other in others:
+        journal = None if other == rewrite else read_journal(state_dir, other)
+        if journal is not None and names & {new.store for new in journal.topics.values()}:
+            raise InvalidStateError(
+                f"{other.path(state_dir)} is there: a rewrite of the kind {other.kind} was interrupted. Run it again "
+                "first. Nothing was changed"
+            )
 
 
 def write_journal(state_dir: Path, journal: RewriteJournal) -> None:

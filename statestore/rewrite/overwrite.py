@@ -10,7 +10,7 @@ from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.staging import Staging
 from statestore.rewrite.adoption import Adoption, AdoptionHooks, AdoptionSpec, NewRows
 from statestore.rewrite.examination import require_rewritable
-from statestore.rewrite.journal import Rewrite
+from statestore.rewrite.journal import Rewrite, require_no_other
 from statestore.rewrite.row_stage import RowStage, remove_abandoned, require_rows, require_single_keys
 from statestore.statedir.swap import locked_task
 
@@ -58,5 +58,6 @@ def overwrite(spec: OverwriteSpec, hooks: AdoptionHooks) -> Iterator[Adoption]:
         for found in spec.stores:
             require_single_keys(spec.rows, found)
         rewrite = Rewrite("overwrite", store.application, store.store.name)
+        require_no_other(store.state_dir, rewrite, [store.store.name])
         new = NewRows(spec.stores, store.store, spec.rows)
         yield Adoption(AdoptionSpec(rewrite, [new], spec.run_bytes, spec.started_ms), hooks)

@@ -25,6 +25,8 @@ from statestore.changelog.topics import Topic, Topics, changelog_config
 from statestore.discovery.changelogs import changelog_spec
 from statestore.errors import InputError, StateStoreError, StoreCorruptedError
 from statestore.model import TopicPartition
+from statestore.partition.grouping import by_store
+from statestore.partition.replacement import clear_built
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.many import Runner
 from statestore.recovery.planning import disk_needed, free_bytes
@@ -33,7 +35,7 @@ from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import Staging
 from statestore.reports import Loss, Status
 from statestore.rewrite.changelog_writing import fence, kept_settings, make_changelog, require_written
-from statestore.rewrite.examination import require_rewritable
+from statestore.rewrite.examination import require_caught_up, require_rewritable
 from statestore.rewrite.group_offsets import (
     Groups,
     InputPair,
@@ -60,14 +62,11 @@ from statestore.statedir.lock import locked_file
 from statestore.statedir.paths import rewrite_journal, rewrite_lock
 from statestore.statedir.sidecar import Judgement
 from statestore.statedir.swap import locked_task
-from statestore.verification.check import check
-from statestore.verification.options import VerifyOptions
 
 _log = logging.getLogger(__name__)
 #: Rate of one process that durations are estimated with: rows are read twice, written, read from the topic, checked.
 _ROWS_PER_S = 100_000
 _BEGINS = "the state of another application"
-_OFFSETS = VerifyOptions(depth="offsets")
 
 
 class RepartitionSpec(NamedTuple):
@@ -186,7 +185,7 @@ class Repartition:
         self._topics.require_no_members(self._source)
         self._rewrite = Rewrite("rewrite", self._new.name)
         self._journal = read_journal(store.state_dir, self._rewrite)
-        self._by_store = _by_store(spec.source)
+        self._by_store = by_store(spec.source)
         self._require_fitting_journal()
         require_unused(self._topics, self._new, self._journal)
         self._finishes = self._journal is not None and self._journal.whole
@@ -228,13 +227,7 @@ class Repartition:
         for name, stores in self._by_store.items():
             self._require_all_tasks(name, stores)
             for store in stores:
-                found = check(store, _OFFSETS)
-                if not found.healthy and not (found.status is Status.MISSING and found.end == 0):
-                    raise InputError(
-                        f"{store.store_partition} is {found.status}: {found.detail}. A new application is only "
-                        "made of stores that have all of their changelogs, every partition of them; `statestore "
-                        "verify` says what to do. Nothing was changed"
-                    )
+                require_caught_up(store, "A new application is only made of such stores, every partition of them")
 
     def _require_all_tasks(self, name: str, stores: Sequence[StorePartitionSpec]) -> None:
         changelog = stores[0].changelog
@@ -587,6 +580,7 @@ def build_task(parts: Sequence[TargetPart]) -> _Built:
 def _build_store(part: TargetPart) -> int | None:
     store = part.restore.store
     with Staging(store.paths, store.store.name).alone(store.lock_wait_s):
+        clear_built(store.paths)
         staged = stage(part.restore, part.position, part.expected)
         put_in_place(part.restore, staged.built, staged.logs, Judgement(Status.MISSING, Loss.NONE, ""), _BEGINS)
     kill_switch.reached("rewrite, store in place")
@@ -595,13 +589,6 @@ def _build_store(part: TargetPart) -> int | None:
 
 def _told(offsets: Mapping[TopicPartition, GroupOffset]) -> tuple[tuple[str, int, int], ...]:
     return tuple((where.topic, where.partition, found.next_offset) for where, found in sorted(offsets.items()))
-
-
-def _by_store(stores: Sequence[StorePartitionSpec]) -> dict[str, list[StorePartitionSpec]]:
-    found: dict[str, list[StorePartitionSpec]] = {}
-    for store in sorted(stores, key=lambda store: (store.store.name, store.task)):
-        found.setdefault(store.store.name, []).append(store)
-    return found
 
 
 @contextmanager
@@ -620,8 +607,8 @@ def repartition(spec: RepartitionSpec, run: Runner) -> Iterator[Repartition]:
     InputError
         If something speaks against it; nothing was changed.
     """
-    by_store = _by_store(spec.source)
-    for stores in by_store.values():
+    stores_by_name = by_store(spec.source)
+    for stores in stores_by_name.values():
         require_rewritable(stores)
     store = spec.source[0]
     with ExitStack() as locks:

@@ -24,6 +24,7 @@ from statestore.changelog.topics import Topic, Topics
 from statestore.discovery.changelogs import changelog_spec
 from statestore.errors import StateStoreError, StoreCorruptedError
 from statestore.model import TopicPartition
+from statestore.partition.replacement import clear_built
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.planning import disk_needed, free_bytes
 from statestore.recovery.staging import Staging
@@ -35,7 +36,15 @@ from statestore.rewrite.changelog_writing import (
     write_changelog,
 )
 from statestore.rewrite.examination import Examined, examine, require_rewritable
-from statestore.rewrite.journal import NewTopic, Rewrite, RewriteJournal, read_journal, remove_journal, write_journal
+from statestore.rewrite.journal import (
+    NewTopic,
+    Rewrite,
+    RewriteJournal,
+    read_journal,
+    remove_journal,
+    require_no_other,
+    write_journal,
+)
 from statestore.rewrite.lost_changelog import Made, Remains, lost_changelog
 from statestore.rewrite.rows import add_expected, records_of, stored_rows
 from statestore.rewrite.staged_stores import (
@@ -297,6 +306,7 @@ class Reseed:
         topic = self._new(journal).described(part.store.partition.topic)
         changelog = changelog_spec(topic, {**self._topics.topic_configs([topic.name])[topic.name]})
         store = part.store.model_copy(update={"changelog": changelog})
+        clear_built(store.paths)
         spec = whole_restore(store, journal.label, self._spec.run_bytes)
         return stage(spec, part.position, Expected(given.rows, given.hexdigest()))
 
@@ -331,4 +341,6 @@ def reseed(spec: ReseedSpec) -> Iterator[Reseed]:
         for store in spec.stores:
             locks.enter_context(locked_task(store.paths, store.lock_wait_s))
             locks.enter_context(Staging(store.paths, store.store.name).alone(store.lock_wait_s))
+        rewrite = Rewrite("reseed", store.application, store.store.name)
+        require_no_other(store.state_dir, rewrite, [store.store.name])
         yield Reseed(spec)

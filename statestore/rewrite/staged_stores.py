@@ -82,6 +82,8 @@ def whole_restore(store: StorePartitionSpec, label: str, run_bytes: int, *, publ
 def stage(spec: RestoreSpec, position: Mapping[TopicPartition, int] | None, expected: Expected | None) -> Staged:
     """Build a store from its new changelog, and make sure that it has the rows that were written to that.
 
+    The caller has cleared what was built in the task before (`clear_built`), but for what is still wanted of it.
+
     Parameters
     ----------
     position
@@ -96,7 +98,6 @@ def stage(spec: RestoreSpec, position: Mapping[TopicPartition, int] | None, expe
     """
     store, asked_ms = spec.store, clock.now_ms()
     staging = Staging(store.paths, store.store.name)
-    clear_built(store.paths)
     staging.clear_unfinished()
     logs = store_logs(store)
     with RestoreProgressWriter(store, None) as progress:

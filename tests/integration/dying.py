@@ -25,6 +25,7 @@ from statestore.tasks.stream_task import run_task
 from tests.integration.broker import WAIT_S, settle
 from tests.integration.distributed import DistributedRestore, run_distributed
 from tests.integration.overwriting import Overwriting, Upserting, run_write
+from tests.integration.transforming import Transforming, run_transform
 from tests.preloaded import PRELOADED
 
 #: Points of a task at which Kafka has committed all that was sent.
@@ -57,7 +58,7 @@ def run_command(line: CommandLine) -> None:
     app.main()
 
 
-Work = TaskSpec | RestoreSpec | RollbackSpec | DistributedRestore | CommandLine | Overwriting | Upserting
+Work = TaskSpec | RestoreSpec | RollbackSpec | DistributedRestore | CommandLine | Overwriting | Upserting | Transforming
 _WORK: dict[type[Any], Any] = {
     CommandLine: run_command,
     TaskSpec: run_task,
@@ -66,6 +67,7 @@ _WORK: dict[type[Any], Any] = {
     DistributedRestore: run_distributed,
     Overwriting: run_write,
     Upserting: run_write,
+    Transforming: run_transform,
 }
 #: Changes the library in the child alone.
 Hook = Callable[[], None]

@@ -34,11 +34,11 @@ from statestore.rewrite.examination import require_rewritable
 from statestore.rewrite.overwrite import OverwriteSpec, overwrite
 from statestore.rewrite.row_stage import AttemptWriter, RowStage, StagedAttempt, writes_of
 from statestore.rewrite.staged_stores import Rewritten
+from statestore.rewrite.staged_validation import require_valid
 from statestore.rewrite.upsert import TRANSACTION_BYTES, Upserted, UpsertSpec, require_upsertable, upsert
 from statestore_jobs.sources.importers import forget_importers
 from statestore_jobs.sources.options import number, refuse_unknown, required
 from statestore_jobs.sources.row_encoding import EncodedRows, RowEncoder
-from statestore_jobs.staged_validation import require_valid
 
 _log = logging.getLogger(__name__)
 

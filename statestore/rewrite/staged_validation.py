@@ -1,0 +1,116 @@
+"""Judging stores that were built and are not in place yet, by their suite, as `validate` judges those that are.
+
+The library knows neither Spark nor Great Expectations, and the commit of a data source runs where there is no Spark
+session. So a program does it (`jobs/statestore_jobs/staged_validation.py`), with a session on this machine: it reads
+copies of the staged stores, with links to their tables, and their changelog.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from statestore.config import Settings
+from statestore.definitions.application import ApplicationDefinition
+from statestore.errors import InputError, StateStoreError
+from statestore.packages import require_extra
+from statestore.partition.spec import StorePartitionSpec
+from statestore.reports import ValidatedStore
+
+_PROGRAM = "from statestore_jobs.staged_validation import main; main()"
+_KEPT_VARIABLES = ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME")
+_SPARK = "--master local[*] --conf spark.ui.enabled=false pyspark-shell"
+
+
+class StagedStores(NamedTuple):
+    """What the program is told, pickled."""
+
+    application: ApplicationDefinition
+    stores: Sequence[StorePartitionSpec]
+    settings: Settings
+    run_id: str
+
+
+def require_valid(
+    application: ApplicationDefinition,
+    stores: Sequence[StorePartitionSpec],
+    settings: Settings,
+    run_id: str,
+    directory: Path,
+) -> ValidatedStore:
+    """Judge the staged partitions of a store, and refuse those that do not pass.
+
+    Parameters
+    ----------
+    stores
+        With the changelog that they were built from.
+    run_id
+        Names the run in the Data Docs.
+    directory
+        Where it may write, on the disk of the stores.
+
+    Raises
+    ------
+    InputError
+        If an expectation is not met, or cannot be evaluated.
+    MissingExtraError
+        If Spark or Great Expectations is not installed.
+    """
+    require_extra("validate", "validating stores before they are put in place")
+    directory.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix="validation-", dir=directory) as name:
+        shown = [_shown(store, Path(name)) for store in stores]
+        told, said = Path(name) / "request", Path(name) / "verdict.json"
+        told.write_bytes(pickle.dumps(StagedStores(application, shown, settings, run_id)))
+        command = [sys.executable, "-P", "-c", _PROGRAM, str(told), str(said)]
+        ran = subprocess.run(command, env=_environment(), stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        if not said.exists():
+            lines = ran.stderr.decode(errors="replace").strip().splitlines()
+            raise StateStoreError(f"validation of the staged store failed: {' '.join(lines[-3:])}. Nothing was changed")
+        verdict = ValidatedStore.model_validate_json(said.read_text())
+    if verdict.verdict != "passed":
+        failed = ", ".join(verdict.failed_expectations)
+        raise InputError(
+            f"{application.name}/{stores[0].store.name}: the rows do not pass the store's suite: "
+            f"{'; '.join(filter(None, [failed, verdict.detail]))}. Data Docs: {verdict.data_docs}. Nothing was changed"
+        )
+    return verdict
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of a driver: what Spark tells its Python workers would have it take itself for one."""
+    found = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("PYSPARK_", "SPARK_")) or key in _KEPT_VARIABLES
+    }
+    spark = find_spec("pyspark")
+    assert spark is not None, "it was required"
+    assert spark.origin is not None, "it is no mere directory"
+    archive = next((place for place in Path(spark.origin).parents if place.is_file()), None)
+    if archive is not None:  # in <Spark>/python/lib
+        found.setdefault("SPARK_HOME", str(archive.parents[2]))
+    found |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": _SPARK}
+    return found | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def _shown(store: StorePartitionSpec, view: Path) -> StorePartitionSpec:
+    """Show a staged store where a state directory has the live one: its tables are linked, the rest is copied."""
+    shown = store.model_copy(update={"state_dir": view, "archive": None})
+    shutil.copytree(store.paths.staging(store.store.name), shown.live, copy_function=_linked)
+    return shown
+
+
+def _linked(source: str, target: str) -> None:
+    if source.endswith(".sst"):
+        os.link(source, target)
+    else:
+        shutil.copyfile(source, target)

@@ -1,6 +1,6 @@
-"""The errors of the library, in one small tree by what the caller does next.
+"""The errors of the library, in one small tree that is ordered by what the caller does next.
 
-`Retry` later, `Rebuild` the store, `FixInput` before trying again, or `GiveUp` because somebody else owns the work.
+`Retry` later, `Rebuild` the store, fix the input (`InputError`), or `GiveUp` because another process owns the work.
 Messages name what was expected, what was found, and the next step.
 """
 
@@ -34,7 +34,7 @@ class RetryError(StateStoreError):
 
 
 class KafkaUnavailableError(RetryError):
-    """Kafka did not answer, or refused us, within the deadline. Never a reason to touch a store."""
+    """Kafka did not answer, or refused access, within the deadline. Never a reason to change a store."""
 
 
 class ArchiveUnavailableError(RetryError):
@@ -50,30 +50,30 @@ class OpenTransactionError(RetryError):
 
 
 class SupersededError(RetryError):
-    """Another store has taken the place of the one that lies on this node."""
+    """Another store has replaced the copy on this node."""
 
 
 class CommitOutcomeUnknownError(RetryError):
-    """A Kafka transaction was sent for commit and no answer came.
+    """The commit of a Kafka transaction was sent, but not answered.
 
     The next run's `init_transactions` settles it and the changelog tells the outcome; the store was not touched.
     """
 
 
 class EarlierTaskError(RetryError):
-    """An earlier task of the application did not reach its end, so a later one was not begun."""
+    """An earlier task of the application did not reach its end, so a later task was not started."""
 
 
 class TransactionTimedOutError(RetryError):
-    """A transaction was not ended within its timeout, and its producer is fenced; nothing of it was committed."""
+    """A transaction did not end within its timeout, and its producer was fenced; nothing was committed."""
 
 
 class WorkerLostError(RetryError):
-    """A Python worker of Spark died at a piece of work more often than Spark allows; what it committed stays."""
+    """A Python worker of Spark died more often than Spark allows; its commits remain valid."""
 
 
 class MetastoreContendedError(RetryError):
-    """Other writers of the command topic came first more often than the bound allows. Nothing was written."""
+    """Other writers of the command topic were first too many times. Nothing was written."""
 
 
 # -- rebuild: this store cannot be used as it is ------------------------------------------------------------------
@@ -86,15 +86,15 @@ class RebuildError(StateStoreError):
 
 
 class StoreCorruptedError(RebuildError):
-    """RocksDB cannot open the store, or a checksum failed on reading."""
+    """RocksDB cannot open the store, or a checksum failed during a read."""
 
 
 class StoreUncleanError(RebuildError):
-    """Without transactions, or by another program, the store was left open: it may hold rows never committed."""
+    """The store was left open without transactions, or by another program: it may contain uncommitted rows."""
 
 
 class WrongStoreError(RebuildError):
-    """The directory holds another store, or another partition of it."""
+    """The directory contains another store, or another partition of the store."""
 
 
 class StoreAheadError(RebuildError):
@@ -106,32 +106,32 @@ class StoreBehindLogStartError(RebuildError):
 
 
 class ChangelogReplacedError(RebuildError):
-    """The changelog topic was deleted and created again under the same name."""
+    """The changelog topic was deleted and recreated with the same name."""
 
 
 # -- fix the input ------------------------------------------------------------------------------------------------
 
 
 class InputError(StateStoreError):
-    """What was asked for cannot be done; nothing was changed."""
+    """The request cannot be fulfilled; nothing was changed."""
 
     exit_code = 2
 
 
 class DefinitionError(InputError):
-    """A definition file is missing, malformed or contradicts itself."""
+    """A definition file is missing, malformed or inconsistent."""
 
 
 class UnknownApplicationError(InputError):
-    """No application of that name is defined."""
+    """No application with that name is defined."""
 
 
 class UnknownStoreError(InputError):
-    """The application has no store, or the store no partition, of that name."""
+    """The application has no store with that name, or the store has no such partition."""
 
 
 class UnknownFormatError(InputError):
-    """The store has column families that this version does not know; it is left alone."""
+    """The store has column families that this version does not know; it was not changed."""
 
 
 class TopicMismatchError(InputError):
@@ -139,11 +139,11 @@ class TopicMismatchError(InputError):
 
 
 class InvalidStateError(InputError):
-    """A call that the object's state does not allow, for example a commit on a closed store."""
+    """The object's state does not allow the call, for example a commit on a closed store."""
 
 
 class InputOffsetError(InputError):
-    """The consumer group's input offset is missing, or the input no longer has it, while the store has state."""
+    """The store has state, but the consumer group's input offset is missing, or the input no longer has it."""
 
 
 class ProcessingError(InputError):
@@ -151,7 +151,7 @@ class ProcessingError(InputError):
 
 
 class DiskSpaceError(InputError):
-    """Too little disk is free for what was asked."""
+    """Not enough disk space is free for the request."""
 
 
 class LogCorruptedError(InputError):
@@ -159,50 +159,50 @@ class LogCorruptedError(InputError):
 
 
 class StoreAccessError(InputError):
-    """The operating system refuses access to the state directory. Never taken for damage."""
+    """The operating system refuses access to the state directory. Never treated as damage."""
 
 
 class ArchiveAccessError(InputError):
-    """Object storage refuses access to the archive or to reports. Never taken for a missing snapshot or report."""
+    """Object storage refuses access to the archive or to reports. Never treated as a missing snapshot or report."""
 
 
 class SnapshotError(InputError):
-    """A snapshot of the archive is missing, damaged, or another one than its name says; it was not used."""
+    """A snapshot of the archive is missing, damaged, or does not match its name; it was not used."""
 
 
 class UnsharedStateError(InputError):
-    """The driver and an executor do not see one state directory, or its file system lacks locks or hard links."""
+    """The driver and an executor do not share one state directory, or its file system lacks locks or hard links."""
 
 
 class InvalidCommandError(InputError):
-    """A command does not fit the catalogue that it is to change, or does not read back as what it is."""
+    """A command does not fit the catalogue that it changes, or cannot be read back unchanged."""
 
 
 class NewerCommandError(InputError):
-    """A command was written by a newer version; this one must not guess what it means."""
+    """A command was written by a newer version, and this version does not know its meaning."""
 
 
 class UnreadableCommandError(InputError):
-    """A record of the command topic is no command."""
+    """A record of the command topic is not a command."""
 
 
 class MetastoreDegradedError(InputError):
-    """The catalogue is not known to be whole: it is read, but nothing is written or built on it."""
+    """The catalogue may be incomplete: it can be read, but nothing is written or started from it."""
 
 
 class BackupError(InputError):
-    """The backup of the command topic is missing, torn or altered."""
+    """The backup of the command topic is missing, incomplete or altered."""
 
 
 class MissingExtraError(InputError, ImportError):
-    """What was asked for needs an extra of this package that is not installed."""
+    """The request needs an extra of this package that is not installed."""
 
 
 # -- give up ------------------------------------------------------------------------------------------------------
 
 
 class GiveUpError(StateStoreError):
-    """Somebody else owns the work now; retrying would only fence them."""
+    """Another process owns the work now; a retry would only fence it."""
 
     exit_code = 5
 

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 _JOB = "statestore_jobs.suggest"
 
-app = typer.Typer(
-    help="Suites of expectations, by which stores are validated.", no_args_is_help=True, add_completion=False
-)
+app = typer.Typer(help="Suites of expectations, which `validate` uses.", no_args_is_help=True, add_completion=False)
 
 
 @app.callback()

@@ -65,7 +65,7 @@ def validate(
     conf: _Conf = None,
     json: options.Json = None,
 ) -> None:
-    """Judge stores by their suites of expectations. A replaced store is deleted once its replacement passes."""
+    """Validate stores with their suites of expectations. A replaced store is deleted once its replacement passes."""
     _run("validate", request, installation, _spark(master, parallel, conf), json)
 
 

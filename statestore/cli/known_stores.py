@@ -29,7 +29,7 @@ def reachable(url: str | None, timeout_s: float, topics: Topics) -> ArchiveSpec 
         if found is not None:
             found.open()
     except (ArchiveUnavailableError, ArchiveAccessError) as error:
-        print(f"statestore: going on without the archive: {error}", file=sys.stderr)
+        print(f"statestore: continuing without the archive: {error}", file=sys.stderr)
         return None
     return found
 
@@ -56,7 +56,10 @@ def keep(
         try:
             keep_known(state_dir, application, found, archive)
         except (OSError, StateStoreError) as error:
-            print(f"statestore: what the stores of {application} are could not be kept: {error}", file=sys.stderr)
+            print(
+                f"statestore: the descriptions of the stores of {application} could not be recorded: {error}",
+                file=sys.stderr,
+            )
 
 
 def shapes(chosen: Chosen, state_dir: Path) -> list[dict[str, object]]:

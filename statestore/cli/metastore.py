@@ -47,7 +47,7 @@ def status(service: Service, json: options.Json = None) -> None:
 @app.command()
 @options.with_service
 def compact(service: Service) -> None:
-    """Replace all commands by one that has the whole catalogue. History and --at end there."""
+    """Replace all commands with one that contains the whole catalogue. `history` and --at start there."""
     done = service.metastore.compact()
     for warning in done.warnings:
         print(f"statestore: {warning}", file=sys.stderr)

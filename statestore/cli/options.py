@@ -75,7 +75,7 @@ Names = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[STORE]...",
-        help="Stores, or partitions of them, as --store. Default: all.",
+        help="Stores or store partitions, in the forms of --store. Default: all.",
         autocompletion=completion.stores,
         show_default=False,
     ),
@@ -118,7 +118,7 @@ KafkaStreams = Annotated[
     str | None,
     typer.Option(
         metavar="VERSION",
-        help="Version of Kafka Streams, such as 4.2.0, that will use the stores. Default: as the present stores.",
+        help="Version of Kafka Streams, such as 4.2.0, that will use the stores. Default: that of the present stores.",
     ),
 ]
 Archive = Annotated[
@@ -180,7 +180,7 @@ RunBytes = Annotated[
     typer.Option(
         envvar="STATESTORE_RESTORE_RUN_BYTES",
         min=4096,
-        help="Bytes of memory in which each process sorts a part of a log.",
+        help="Bytes of memory that each process uses to sort a part of a log.",
     ),
 ]
 ReportsDir = Annotated[

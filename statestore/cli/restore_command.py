@@ -39,7 +39,7 @@ def restore(
         typer.Option(
             metavar="STORE",
             help="Instead of restoring, put back what the last restore of this store replaced, or of some of its "
-            "partitions: STORE, STORE/0_3, STORE/0_3,0_4, also after APPLICATION/. May be repeated.",
+            "partitions: STORE/0_3, STORE/0_3,0_4. May be repeated.",
         ),
     ] = None,
     release: Annotated[

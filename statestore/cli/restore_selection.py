@@ -50,7 +50,7 @@ def stores_to_restore(
     gone = [*chosen.troubled("missing"), *chosen.troubled("damaged")]
     if gone and (not chosen.specs or any(store.name in chosen.named for store in gone)):
         raise InputError(
-            _listed(f"{len(gone)} stores need to be described, or left out by naming others with --store:", gone)
+            _listed(f"{len(gone)} stores need a description. Add it, or name other stores with --store:", gone)
         )
     unknown = [*chosen.troubled("unknown"), *chosen.troubled("needed")]
     if named := [store for store in unknown if store.name in chosen.named]:

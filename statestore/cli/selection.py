@@ -190,8 +190,8 @@ class Chosen:
         needed = [f"{store.label}: {store.problem}" for store in troubled if store.name in self.named]
         if needed:
             raise InputError(
-                f"{len(needed)} stores cannot be worked on yet: do what each needs, or leave it out by naming others "
-                "with --store:\n  " + "\n  ".join(needed)
+                f"{len(needed)} stores need an option first. Add it, or name other stores with --store:\n  "
+                + "\n  ".join(needed)
             )
 
 

@@ -89,7 +89,7 @@ def reinstate(
     archive: options.Archive,
     archive_timeout_s: options.ArchiveTimeout = 60.0,
 ) -> None:
-    """Make an earlier snapshot the store again, if each node has its own state directory.
+    """Replace a store with an earlier snapshot, if each node has its own state directory.
 
     It begins a generation: no task continues with a copy of what it replaces. Stop the application first.
     """

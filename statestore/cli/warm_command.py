@@ -86,22 +86,22 @@ def warm(
         str | None,
         typer.Option(
             metavar="BYTES",
-            help="Warm all tasks, as long as their stores have no more bytes together; such as 40Gi. Default: tasks "
+            help="Warm all tasks whose stores fit into this number of bytes together, such as 40Gi. Default: tasks "
             "that have a directory here, or are named.",
             show_default=False,
         ),
     ] = None,
     acceptable_lag: Annotated[
-        int, typer.Option(min=0, help="Leave a store alone that has no more offsets left to read.")
+        int, typer.Option(min=0, help="Skip stores that have at most this number of offsets left to read.")
     ] = 10_000,
     require: Annotated[
-        bool, typer.Option("--require", help="End with another exit code than 0 if a store is not warm.")
+        bool, typer.Option("--require", help="End with an exit code other than 0 if a store is not warm.")
     ] = False,
     listen: Annotated[
         str | None,
         typer.Option(
             metavar="[HOST:]PORT",
-            help="Answer /ready and /progress over HTTP meanwhile; without a host, on loopback. Default: do not.",
+            help="While warming, answer /ready and /progress over HTTP; without a host, on loopback. Default: none.",
             show_default=False,
         ),
     ] = None,

@@ -19,9 +19,9 @@ class ValidateRequest(Request):
     stores: Names = ()
     """Name of a store. Default: all stores of the application."""
     verify_report: Location | None = Field(None, title="Report of a verify run")
-    """Validate what this report of verify lists, instead. Name no stores with it."""
+    """Instead, validate what this report of verify lists. Do not name stores with it."""
     restore_report: Location | None = Field(None, title="Report of a restore run")
-    """Validate what this report of restore lists as restored, instead. Name no stores with it."""
+    """Instead, validate what this report of restore lists as restored. Do not name stores with it."""
 
     @model_validator(mode="after")
     def _require_one_source(self, info: ValidationInfo) -> Self:

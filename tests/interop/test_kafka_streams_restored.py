@@ -112,7 +112,7 @@ def test_a_wiped_directory_is_missing_and_its_restore_is_planned_before_anything
 ) -> None:
     chosen = wiped.chosen(tmp_path, [])
     assert {row.status for row in rows_without_work(chosen, wiped.topics)} == {Status.MISSING}
-    with pytest.raises(InputError, match="6 stores need to be described"):
+    with pytest.raises(InputError, match="6 stores need a description"):
         stores_to_restore(chosen, wiped.topics)
     with pytest.raises(InputError, match=r"neither a store nor a \.checkpoint is left.*--kafka-streams VERSION"):
         stores_to_restore(wiped.chosen(tmp_path), wiped.topics)

@@ -135,7 +135,7 @@ class Settings(Directories):
     def _require_archive(cls, node_local: bool, info: ValidationInfo) -> bool:
         if node_local and info.data.get("archive") is None:
             raise ValueError(
-                "expected STATESTORE_ARCHIVE beside it, which has the stores when their node is gone: set it, or mount "
+                "expected STATESTORE_ARCHIVE, too: the archive keeps the stores if a node is lost. Set it, or mount "
                 "one state directory on all nodes"
             )
         return node_local
@@ -158,7 +158,7 @@ class Settings(Directories):
         if self.archive is None:
             raise InputError(
                 "there is no archive for snapshots: set STATESTORE_ARCHIVE, such as s3://bucket/prefix, where this "
-                "runs; docs/snapshots.md says what else an archive needs"
+                "runs; docs/snapshots.md lists what else an archive needs"
             )
         return self.archive
 

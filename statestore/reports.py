@@ -607,6 +607,6 @@ def _read(path: Location) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
-        raise InputError(f"no report at {path}: the job that writes it did not finish; see its log") from error
+        raise InputError(f"no report at {path}: the job that writes it has not finished. See its log") from error
     except OSError as error:
         raise InputError(f"the report {path} cannot be read: {error}; check owner, permissions and mount") from error

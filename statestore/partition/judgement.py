@@ -225,9 +225,9 @@ def repartitioned(spec: StorePartitionSpec, tasks: int | None) -> VerifyRow | No
         return None
     expected = f"at least {spec.partition.partition + 1}" if tasks is None else str(tasks)
     detail = (
-        f"changelog topic {spec.partition.topic} has {found} partitions, expected {expected}, one for each task: keys "
-        "are not where the tasks look for them; give the topics the numbers of partitions that they had, or process "
-        "the input again under a new application name"
+        f"changelog topic {spec.partition.topic} has {found} partitions, expected {expected}, one for each task: "
+        "keys are not in the partitions of their tasks; recreate the topics with their former numbers of "
+        "partitions, or process the input again with a new application name"
     )
     return row(spec, Status.REPARTITIONED, Action.BY_HAND, detail)
 

@@ -130,7 +130,7 @@ def point_range(store: StorePartitionSpec, as_of: AsOf) -> Logs:
     if store.changelog is None:
         raise TopicMismatchError(f"changelog topic {store.partition.topic} does not exist: nothing to restore from")
     if store.is_global:
-        raise InputError(f"{store.store_partition} is a global store of several logs: as of one point it has no state")
+        raise InputError(f"{store.store_partition} is a global store of several logs: it has no state as of one point")
     topics, partition = Topics(store.bootstrap_servers, store.kafka_timeout_s), store.partition
     log = log_ranges(topics, [store])[partition]
     end = (
@@ -176,8 +176,7 @@ def _end_at_time(store: StorePartitionSpec, log: LogRange, topics: Topics, as_of
                     break
     if end <= log.start:
         raise InputError(
-            f"as of {as_of}: the log of {partition} begins at offset {log.start} with a record that is younger; name a "
-            "later time"
+            f"as of {as_of}: the log of {partition} begins at offset {log.start} with a later record. Name a later time"
         )
     return end
 
@@ -195,8 +194,8 @@ def require_exact(spec: RestoreSpec, logs: Logs) -> bool:
         ((partition, _),) = logs.items()
         raise InputError(
             f"as of {spec.request.as_of}: the log of {partition} no longer has every record up to there: {missing}, "
-            "and with them values that the store may have had, and no snapshot makes up for them; name a later point, "
-            "or accept what is left with best effort"
+            "and with them values that the store may have had, and no snapshot has them. Name a later point, or "
+            "accept what is left with --best-effort"
         )
     return not missing
 

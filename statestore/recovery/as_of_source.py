@@ -94,8 +94,8 @@ def still_exact(spec: RestoreSpec, source: PointSource) -> bool:
     if spec.request.best_effort:
         return False
     raise InputError(
-        f"as of {spec.request.as_of}: the log of {store.partition} was compacted while it was read; run again, and a "
-        "later snapshot may help"
+        f"as of {spec.request.as_of}: the log of {store.partition} was compacted while it was read; run again, or "
+        f"use a later snapshot"
     )
 
 

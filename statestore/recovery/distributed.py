@@ -310,7 +310,9 @@ def _found(spec: RestoreSpec, objects: ObjectStore) -> FoundBuild:
 
 def _there(found: T | None, objects: ObjectStore, name: str) -> T:
     if found is None:
-        raise SnapshotError(f"{objects.url}/{name} is not there: another restore has ended, or clean-up has removed it")
+        raise SnapshotError(
+            f"{objects.url}/{name} does not exist: another restore has ended, or clean-up has removed it"
+        )
     return found
 
 

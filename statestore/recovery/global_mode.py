@@ -30,13 +30,13 @@ def require_table(store: StorePartitionSpec) -> None:
     """
     if store.global_kind == "processor":
         raise InputError(
-            f"{store.store_partition} is not restored: a processor of the application fills it, and the bytes of its "
-            "topic do not tell with what; remove its directory, and Kafka Streams fills it at its next start"
+            f"{store.store_partition} is not restored: a processor of the application fills it, and its topic does "
+            f"not show with what. Remove its directory: Kafka Streams fills it when it starts"
         )
     if store.global_kind is None:
         raise InputError(
-            f"{store.store_partition} is not restored: nothing tells whether it is a global table or a processor fills "
-            f"it. While it is whole, run `statestore verify --depth deep`, which compares it with its topic. "
+            f"{store.store_partition} is not restored: it is unknown whether it is a global table or a processor "
+            f"fills it. While it is intact, run `statestore verify --depth deep`, which compares it with its topic. "
             f"Or {what_decides(store.store.name)}"
         )
 
@@ -64,7 +64,7 @@ def decide_global(spec: RestoreSpec, *, locked: bool = False) -> Decided:
     options = VerifyOptions("scan" if store.global_said else "deep", run_bytes=spec.run_bytes)
     found = check_global(store, options) if locked else verify_global(store, options)
     if found.action is Action.LATER:
-        raise LockedError(f"{found.label} could not be looked at ({found.status}): {found.detail}; try again later")
+        raise LockedError(f"{found.label} could not be verified ({found.status}): {found.detail}; try again later")
     if found.status in (Status.OK, Status.EMPTY) and not request.force:
         return Decided(True, found)
     if found.loss is None:
@@ -72,9 +72,10 @@ def decide_global(spec: RestoreSpec, *, locked: bool = False) -> Decided:
         found = found.model_copy(update={"loss": lost.loss, "loss_detail": lost.why})
     if found.loss is Loss.LIKELY and not request.accept_loss:
         raise InputError(
-            f"{found.label} is {found.status}, and is not rebuilt: a rebuild would lose something: {found.loss_detail}"
-            "; to rebuild it all the same, and keep the present store in quarantine, add --accept-loss"
+            f"{found.label} is {found.status}, and is not rebuilt, because a rebuild would lose data: "
+            f"{found.loss_detail}"
+            "; to rebuild it anyway, and keep the present store in quarantine, add --accept-loss"
         )
     if found.action is Action.BY_HAND and not waits_for_loss(found) and not (request.force and store.global_said):
-        raise InputError(f"{found.label} is {found.status} and is only touched by hand: {found.detail}")
+        raise InputError(f"{found.label} is {found.status} and needs a manual decision: {found.detail}")
     return Decided(False, found)

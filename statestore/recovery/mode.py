@@ -17,7 +17,7 @@ from statestore.requests.restore import Mode
 from statestore.statedir.record import read_record
 from statestore.stores.rocksdb import exists
 
-_ACCEPT = "to rebuild it all the same, and keep the present store in quarantine, add --accept-loss"
+_ACCEPT = "to rebuild it anyway, and keep the present store in quarantine, add --accept-loss"
 
 
 class DecidedMode(NamedTuple):
@@ -112,17 +112,17 @@ def choose_mode(
         found = found.model_copy(update={"action": Action.FULL})
     if found.action is Action.BY_HAND:
         advice = f"; {_ACCEPT}" if waits_for_loss(found) else ""
-        raise InputError(f"{found.label} is {found.status} and is only touched by hand: {found.detail}{advice}")
+        raise InputError(f"{found.label} is {found.status} and needs a manual decision: {found.detail}{advice}")
     if found.action is Action.LATER:
-        raise LockedError(f"{found.label} could not be looked at ({found.status}): {found.detail}; try again later")
+        raise LockedError(f"{found.label} could not be verified ({found.status}): {found.detail}; try again later")
     if found.action is Action.NONE and not force:
         return None
     if asked == "tail" and found.action is Action.FULL:
-        raise InputError(f"{found.label} is {found.status}, which a replay of the tail cannot mend: use mode full")
+        raise InputError(f"{found.label} is {found.status}, which mode tail cannot repair. Use mode full")
     if asked in ("full", "snapshot") or (asked == "auto" and (force or found.action is Action.FULL)):
         if found.loss is Loss.LIKELY and not accept_loss:
             raise InputError(
-                f"{found.label} is {found.status}, and is not rebuilt: a rebuild would lose something: "
+                f"{found.label} is {found.status}, and is not rebuilt, because a rebuild would lose data: "
                 f"{found.loss_detail}; {_ACCEPT}"
             )
         return "snapshot" if asked == "snapshot" else "full"

@@ -62,8 +62,9 @@ def require_partitions(store: StorePartitionSpec, tasks: int) -> None:
     if found is not None and not store.is_global and found != tasks:
         raise TopicMismatchError(
             f"changelog topic {store.partition.topic} has {found} partitions, application {store.application} has "
-            f"{tasks} tasks: keys are not where the tasks look for them, so no store can be restored from it; give the "
-            "topics the numbers of partitions that they had, or process the input again under a new application name"
+            f"{tasks} tasks: keys are not in the partitions of their tasks, so no store can be restored from it; "
+            f"recreate the topics with their former numbers of partitions, or process the input again with a new "
+            f"application name"
         )
 
 
@@ -152,7 +153,7 @@ def require_room(store: StorePartitionSpec, needed: int, what: str) -> None:
     if (free := free_bytes(store.state_dir)) < needed:
         raise DiskSpaceError(
             f"restoring {store.store_partition}: {what} needs about {needed} bytes in {store.state_dir}, {free} are "
-            "free: free some, then run again"
+            f"free. Free some space, then run again"
         )
 
 
@@ -177,7 +178,7 @@ def require_disk(spec: RestoreSpec, mode: str, logs: Logs) -> None:
         kept = f"; {held} bytes of sorted runs stay in {staging.directory} for the next attempt" if held else ""
         raise DiskSpaceError(
             f"restoring {spec.store.store_partition} needs about {needed} bytes in {spec.store.state_dir}, "
-            f"{free} are free: free some, then run again{kept}"
+            f"{free} are free. Free some space, then run again{kept}"
         )
 
 
@@ -260,7 +261,7 @@ def require_disk_for_snapshot(spec: RestoreSpec, snapshot: Manifest, logs: Logs)
     if free < fetched + _DATABASE_BYTES:
         raise DiskSpaceError(
             f"restoring {store.store_partition} from snapshot {snapshot.name} fetches {fetched} bytes to "
-            f"{store.state_dir}, {free} are free: free some, then run again"
+            f"{store.state_dir}, {free} are free. Free some space, then run again"
         )
 
 
@@ -394,8 +395,8 @@ def require_disk_for_all(rows: Sequence[RestorePlanRow]) -> None:
     free = min((row.disk_free for row in asked), default=0)
     if needed > free:
         raise DiskSpaceError(
-            f"restoring {len(asked)} store partitions needs about {needed} bytes, {free} are free: free some, or "
-            "restore fewer at a time"
+            f"restoring {len(asked)} store partitions needs about {needed} bytes, {free} are free. Free some space, "
+            f"or restore fewer at a time"
         )
 
 

@@ -156,7 +156,9 @@ def restore_range(spec: RestoreSpec, part: OffsetRange, name: str = "") -> Resto
         ):
             plan = staging.plan()
             if plan is None or part not in plan.ranges:
-                raise LockedError(f"another restore of {store.store_partition} has begun anew meanwhile; run it again")
+                raise LockedError(
+                    f"another restore of {store.store_partition} has started in the meantime. Run it again"
+                )
             progress.reading(part.start, part.end)
             runs, resumed = read_range(spec, staging, part, progress, keep_in_memory=False)
             figures = {"outcome": "restored", "start": part.start, "end": part.end, "resumed": resumed}
@@ -231,8 +233,8 @@ def _replace(
         from_log = spec.request.accept_loss and spec.request.mode == "auto"
         if snapshot is None and mode == "snapshot" and found.loss is Loss.LIKELY and not from_log:
             raise InputError(
-                f"{row.label}: no snapshot can be used, and a rebuild from its log alone would lose something: "
-                f"{found.loss_detail}; to rebuild it all the same, use mode full and --accept-loss, or name "
+                f"{row.label}: no snapshot can be used, and a rebuild from its log alone would lose data: "
+                f"{found.loss_detail}; to rebuild it anyway, use mode full and --accept-loss, or name "
                 "a snapshot"
             )
         if snapshot is None and mode == "snapshot":
@@ -561,7 +563,7 @@ def _restore_as_of(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgress
             there_already = {**_done_before(there), "mode": "as-of", "exact": exact, "directory": str(store.live)}
             return row.model_copy(update=there_already)
         if source is None:
-            raise LockedError(f"{store.live} was removed meanwhile; run the restore again")
+            raise LockedError(f"{store.live} was removed in the meantime. Run the restore again")
         logs, snapshot = source.logs, source.snapshot
         clear_built(store.paths)
         staging.clear_unfinished()

@@ -103,7 +103,7 @@ def named_snapshot(
         against = f"it is of generation {found.listed.name.generation}, and generation {found.generation} has begun"
     if against and not spec.request.accept_loss:
         raise InputError(
-            f"{store.store_partition}: snapshot {name} is not used: {against}. To begin with it all the same, and keep "
+            f"{store.store_partition}: snapshot {name} is not used: {against}. To begin with it anyway, and keep "
             "the present store in quarantine, add --accept-loss"
         )
     return snapshot, against or ""

@@ -139,8 +139,8 @@ def _begin_generation(store: StorePartitionSpec) -> None:
         published = publish_live(store, store.archive, "restore")
     if published is None:
         raise SnapshotError(
-            f"{store.store_partition} is here by {why}, of which there is no snapshot, and was opened since, so it is "
-            "not published as it is. Its log gives what was there before: to make a snapshot of that, add --accept-loss"
+            f"{store.store_partition} was put in place by {why}. It has no snapshot and was opened since, so it is "
+            f"not published. To create a snapshot of what its log gives, add --accept-loss"
         )
 
 

@@ -61,8 +61,8 @@ def run_snapshots(
     """
     if not stores:
         raise InputError(
-            "no store partition is left of which a snapshot could be made; name the application, if `process` "
-            "publishes its snapshots"
+            "there is no store partition to create a snapshot of. If `process` publishes the snapshots of the "
+            "application, name it with --application"
         )
     archive.open()
     progress = None if reports_dir is None else reports_dir.absolute() / "snapshot" / f".progress-{run_id}"

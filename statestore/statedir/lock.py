@@ -101,9 +101,8 @@ def require_held(*files: Path) -> None:
         lost = next((path for held, path in _HELD.items() if path in files and not _is_at(path, held)), None)
     if lost is not None:
         raise LockedError(
-            f"{lost} is no longer the file that this process has locked: somebody has deleted it, and another process "
-            "may take the task for free. Nothing was changed from here on; leave lock files where they are, and run "
-            "again"
+            f"{lost} is no longer the file that this process has locked. Another program has deleted it, so another "
+            f"process may take the task. Nothing was changed after that. Do not delete lock files, and run again"
         )
 
 

@@ -223,7 +223,7 @@ def check_seal(
         return None
     if gone := sorted(set(sealed.databases) - there):
         raise StoreCorruptedError(
-            f"{directory / gone[0]} does not exist, and was there when the store was closed; restore the store"
+            f"{directory / gone[0]} does not exist, but did when the store was closed. Restore the store"
         )
     return sealed
 
@@ -240,7 +240,7 @@ def _is_same(directory: Path, sealed: Seal, name: str) -> bool:
         return False
     if current != database.manifest:
         raise StoreCorruptedError(
-            f"{directory / 'CURRENT'} names {current}, sealed was {database.manifest}; restore the store"
+            f"{directory / 'CURRENT'} names {current}, expected {database.manifest} as of its seal. Restore the store"
         )
     if _sha256(directory / current) != database.manifest_sha256:
         raise StoreCorruptedError(f"{directory / current} has changed since the store was closed; restore the store")

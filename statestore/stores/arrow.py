@@ -71,7 +71,7 @@ class ArrowStore:
     def __init__(self, store: Any) -> None:
         if not isinstance(store, KeyValueStore) or store.layout.keeps_headers:
             raise InputError(
-                f"store {store.name} cannot be read and written in columns of Arrow: only key-value stores without "
+                f"store {store.name} cannot be read or written as Arrow columns: only key-value stores without "
                 "headers can; use state_store"
             )
         self._store: KeyValueStore[Any, Any] = store

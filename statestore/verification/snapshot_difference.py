@@ -72,7 +72,7 @@ def require_comparable(before: Manifest, after: Manifest) -> None:
         its, other = getattr(before.definition, name), getattr(after.definition, name)
         if its != other:
             raise InputError(
-                f"{before.store_partition} was defined anew in between: {name} was {its}, then {other}; such snapshots "
+                f"{before.store_partition} was redefined in between: {name} was {its}, then {other}; such snapshots "
                 "cannot be compared"
             )
 
@@ -87,8 +87,8 @@ def require_readable(snapshot: Manifest) -> None:
     """
     if snapshot.definition.supplied:
         raise InputError(
-            f"snapshot {snapshot.name} is of a store of supplier {snapshot.definition.supplier}: nothing is known of "
-            "its files, so it cannot be compared"
+            f"snapshot {snapshot.name} is of a store of supplier {snapshot.definition.supplier}: its file format is "
+            f"unknown, so it cannot be compared"
         )
 
 

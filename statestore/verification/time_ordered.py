@@ -86,6 +86,6 @@ def _require_index(database: ScannedDatabase, layout: RowLayout, give_way: Calla
             missing += database.row(time_ordered_key.index(key)) is None
     if missing:
         raise StoreCorruptedError(
-            f"{database.directory} has {missing} rows without their index rows: Kafka Streams does not find them by "
-            "their keys; restore the store"
+            f"{database.directory} has {missing} rows without their index rows: Kafka Streams cannot find them by "
+            f"key. Restore the store"
         )

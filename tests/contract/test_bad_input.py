@@ -216,7 +216,9 @@ def test_what_lies_beside_segments_and_is_none_is_refused_and_left_alone(home):
         foreign = home.task_directory / STORE / name
         foreign.mkdir(parents=True)
         before = sorted(home.root.rglob("*"))
-        with pytest.raises(UnknownFormatError, match=r"no segment of store s, expected s\.<start in ms>.*left alone"):
+        with pytest.raises(
+            UnknownFormatError, match=r"not a segment of store s, expected s\.<start in ms>.*not changed"
+        ):
             StoreUnderTest(Composition("window", StoreFormat.PLAIN, True, True), home)
         assert sorted(home.root.rglob("*")) == before
         foreign.rmdir()

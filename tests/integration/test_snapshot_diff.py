@@ -106,7 +106,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path, diff: Diff) -> None:
     supplied = _publish(diff.objects, files, 3, definition=defined("counts", supplier="a:b"))
     for names, message in (
         ((first.name, other.name), "name two of the same store partition"),
-        ((first.name, plain.name), "defined anew in between: format was timestamped, then plain"),
+        ((first.name, plain.name), "redefined in between: format was timestamped, then plain"),
         ((supplied.name, first.name), "supplier a:b: nothing is known of its files"),
         ((first.name, "none"), "has no snapshot none"),
         ((first.name,), "expected the name of another snapshot, or --state-dir"),

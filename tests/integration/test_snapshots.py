@@ -567,7 +567,7 @@ def test_process_publishes_what_is_exactly_once_and_the_command_only_if_it_is_na
     create = ("snapshot", "create", "--archive", archived.archive.url, "--definitions", str(definitions))
     refused = run(*create)
     assert refused.code == 2
-    assert "name the application, if `process` publishes its snapshots" in refused.err
+    assert "If `process` publishes the snapshots of the application, name it with --application" in refused.err
     (row,) = run.shown(*create, "--application", archived.name)["rows"]
     assert (row["grown_from"], row["records"]) == (archived.snapshots()[-1], 0)
 

@@ -62,7 +62,7 @@ def test_a_store_that_cannot_be_read_ends_with_one_clear_line(application: Appli
         (["other"], "no store 'other'; the stores are: counts"),
         ([STORE, "--partition", "1"], "store counts cannot be read: it is not on disk"),
         ([STORE, "--application", "other"], "other"),
-        ([STORE, "--out", "/dev/null/suite.json"], "--out: /dev/null is no directory that can be written to"),
+        ([STORE, "--out", "/dev/null/suite.json"], "--out: /dev/null is not a writable directory"),
     ],
 )
 def test_what_is_not_there_ends_with_2(run: Run, given: list[str], expected: str) -> None:

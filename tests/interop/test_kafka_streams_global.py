@@ -169,7 +169,7 @@ def test_a_store_that_a_processor_fills_is_never_diverged_and_never_rebuilt(stop
     assert f"{row.contents.equal} of its {row.contents.store_rows} rows are those that its topic gives" in row.detail
     assert "--store picky:global=table" in row.detail
     assert exit_code([row]) == 0
-    with pytest.raises(InputError, match=r"nothing tells whether it is a global table.*picky:global=processor"):
+    with pytest.raises(InputError, match=r"it is unknown whether it is a global table.*picky:global=processor"):
         state.restored(PICKY)
     row = state.verified("picky:global=processor", keep=True)
     assert (row.status, row.global_kind) == (Status.OK, "processor")
@@ -210,7 +210,7 @@ def test_a_table_that_was_whole_once_and_has_other_rows_now_is_for_a_person(stop
     assert "1 in the topic alone" in row.detail
     failure = state.restored(TABLE, mode="full", force=True).failure
     assert failure is not None
-    assert "is only touched by hand" in failure.message
+    assert "needs a manual decision" in failure.message
     row = state.verified("rates:global=table")
     assert (row.status, row.action) == (Status.DIVERGED, Action.BY_HAND), "its records may have been skipped"
     assert "has skipped their records" in row.detail

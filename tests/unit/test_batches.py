@@ -218,7 +218,7 @@ def test_what_a_store_refuses_is_the_record_s_fault_and_changes_nothing(what):
 def test_only_key_value_stores_without_headers_come_in_columns(store):
     with make(stores=[{"name": "counts", **store}], processor=f"{__name__}:Refused") as driver:
         driver.pipe(b"k", b"no array", timestamp=T0)
-        with pytest.raises(InputError, match="store counts cannot be read and written in columns of Arrow"):
+        with pytest.raises(InputError, match="store counts cannot be read or written as Arrow columns"):
             driver.commit()
 
 

@@ -246,8 +246,8 @@ def test_given_a_lock_file_that_was_deleted_then_its_holder_is_told_not_to_delet
         with pytest.raises(LockedError) as raised:
             require_locks(paths)
     assert str(raised.value) == (
-        f"{path} is no longer the file that this process has locked: somebody has deleted it, and another process may "
-        "take the task for free. Nothing was changed from here on; leave lock files where they are, and run again"
+        f"{path} is no longer the file that this process has locked. Another program has deleted it, so another "
+        "process may take the task. Nothing was changed after that. Do not delete lock files, and run again"
     )
 
 

@@ -106,7 +106,7 @@ def test_a_report_that_cannot_be_written_leaves_nothing_behind(tmp_path):
 
 
 def test_a_report_that_is_not_there_says_that_its_job_did_not_finish(tmp_path):
-    with pytest.raises(InputError, match="did not finish; see its log"):
+    with pytest.raises(InputError, match=r"has not finished\. See its log"):
         read_report(tmp_path / "run.json", VerifyReport)
 
 

@@ -71,7 +71,7 @@ def test_r6_a_store_that_needs_a_rebuild_is_never_caught_up(row):
     assert choose_mode("auto", False, row) == "full"
     assert choose_mode("snapshot", False, row) == "snapshot"
     for force in (False, True):
-        said = rf"^app/s/0_0 is {row.status}, which a replay of the tail cannot mend: use mode full$"
+        said = rf"^app/s/0_0 is {row.status}, which mode tail cannot repair. Use mode full$"
         with pytest.raises(InputError, match=said):
             choose_mode("tail", force, row)
 
@@ -79,25 +79,25 @@ def test_r6_a_store_that_needs_a_rebuild_is_never_caught_up(row):
 @pytest.mark.parametrize("mode", ["auto", "tail", "full"])
 @pytest.mark.parametrize("force", [False, True])
 def test_m2_a_store_of_unknown_format_is_only_touched_by_hand(mode, force):
-    with pytest.raises(InputError, match="only touched by hand: why"):
+    with pytest.raises(InputError, match="needs a manual decision: why"):
         choose_mode(mode, force, found(Status.REPLACED, Action.BY_HAND))
 
 
 @pytest.mark.parametrize("mode", ["auto", "tail", "full"])
 @pytest.mark.parametrize("force", [False, True])
 def test_a_store_that_could_not_be_looked_at_is_not_touched(mode, force):
-    with pytest.raises(LockedError, match=r"^app/s/0_0 could not be looked at \(LOCKED\): why; try again later$"):
+    with pytest.raises(LockedError, match=r"^app/s/0_0 could not be verified \(LOCKED\): why; try again later$"):
         choose_mode(mode, force, found(Status.LOCKED, Action.LATER))
 
 
-ACCEPT = "to rebuild it all the same, and keep the present store in quarantine, add --accept-loss"
+ACCEPT = "to rebuild it anyway, and keep the present store in quarantine, add --accept-loss"
 WOULD_LOSE = {"loss": Loss.LIKELY, "loss_detail": "the log is shorter", "topic_id": "t"}
 
 
 @pytest.mark.parametrize(("mode", "chosen"), [("auto", "full"), ("full", "full"), ("snapshot", "snapshot")])
 def test_given_a_rebuild_that_would_lose_something_then_it_needs_the_loss_accepted(mode, chosen):
     waits = found(Status.CORRUPT, Action.BY_HAND).model_copy(update=WOULD_LOSE)
-    with pytest.raises(InputError, match=rf"^app/s/0_0 is CORRUPT and is only touched by hand: why; {ACCEPT}$"):
+    with pytest.raises(InputError, match=rf"^app/s/0_0 is CORRUPT and needs a manual decision: why; {ACCEPT}$"):
         choose_mode(mode, False, waits)
     assert choose_mode(mode, False, waits, accept_loss=True) == chosen
 
@@ -106,14 +106,14 @@ def test_given_a_rebuild_that_would_lose_something_then_it_needs_the_loss_accept
 def test_given_a_store_that_a_rebuild_cannot_repair_then_an_accepted_loss_changes_nothing(changes):
     row = found(Status.CORRUPT, Action.BY_HAND).model_copy(update=changes)
     for accept_loss in (False, True):
-        with pytest.raises(InputError, match=rf"^app/s/0_0 is {row.status} and is only touched by hand: why$"):
+        with pytest.raises(InputError, match=rf"^app/s/0_0 is {row.status} and needs a manual decision: why$"):
             choose_mode("full", True, row, accept_loss=accept_loss)
 
 
 @pytest.mark.parametrize(("mode", "force"), [("full", False), ("full", True), ("auto", True)])
 def test_given_a_healthy_copy_that_may_be_the_only_one_then_a_rebuild_of_choice_needs_the_loss_accepted(mode, force):
     row = (BEHIND if mode == "full" else WHOLE[0]).model_copy(update=WOULD_LOSE)
-    said = f"is {row.status}, and is not rebuilt: a rebuild would lose something: the log is shorter; {ACCEPT}"
+    said = f"is {row.status}, and is not rebuilt, because a rebuild would lose data: the log is shorter; {ACCEPT}"
     with pytest.raises(InputError, match=rf"^app/s/0_0 {said}$"):
         choose_mode(mode, force, row)
     assert choose_mode(mode, force, row, accept_loss=True) == "full"
@@ -127,11 +127,11 @@ def test_what_a_log_has_lost_at_its_start_an_archive_may_have_and_nothing_else(m
         if archived and cause is Status.TRUNCATED:
             assert choose_mode(mode, False, waits, archived=archived) == "snapshot"
         else:
-            with pytest.raises(InputError, match="only touched by hand"):
+            with pytest.raises(InputError, match="needs a manual decision"):
                 choose_mode(mode, False, waits, archived=archived)
-    with pytest.raises(InputError, match="only touched by hand"):
+    with pytest.raises(InputError, match="needs a manual decision"):
         choose_mode("full", False, waits, archived=True)
-    with pytest.raises(InputError, match="only touched by hand"):
+    with pytest.raises(InputError, match="needs a manual decision"):
         choose_mode(mode, False, waits.model_copy(update={"status": Status.UNKNOWN_FORMAT}), archived=True)
 
 
@@ -146,8 +146,8 @@ def logged_in(partitions):
 
 
 REPARTITIONED = (
-    "so no store can be restored from it; give the topics the numbers of partitions that they had, or process the "
-    "input again under a new application name$"
+    "so no store can be restored from it; recreate the topics with their former numbers of partitions, or process "
+    "the input again with a new application name$"
 )
 
 

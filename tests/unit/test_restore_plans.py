@@ -128,7 +128,7 @@ def test_a_plan_says_what_cannot_be_done_and_what_was_found(store, world):
     world["row"] = world["row"].model_copy(update={"status": Status.REPLACED, "action": Action.BY_HAND})
     failure = plan(store).failure
     assert (failure.kind, failure.retriable) == ("InputError", False)
-    assert "app/s/0_0 is REPLACED and is only touched by hand: behind" in failure.message
+    assert "app/s/0_0 is REPLACED and needs a manual decision: behind" in failure.message
 
 
 def test_a_plan_is_told_whether_a_loss_is_accepted(store, world):
@@ -187,7 +187,9 @@ def test_a_full_disk_tells_which_runs_stay_and_counts_them(store, world):
     world["free"] = 0
     spec = RestoreSpec(store, RestoreRequest(mode="full"), "label", 4096)
     needed = disk_needed(5_000, 4096, 2_030_090)
-    refusal = f"restoring app/s/0_0 needs about {{}} bytes in {store.state_dir}, 0 are free: free some, then run again"
+    refusal = (
+        f"restoring app/s/0_0 needs about {{}} bytes in {store.state_dir}, 0 are free. Free some space, then run again"
+    )
     with pytest.raises(DiskSpaceError) as raised:
         require_disk(spec, "full", world["logs"])
     assert str(raised.value) == refusal.format(needed)
@@ -474,7 +476,9 @@ def test_a_plan_fits_as_a_whole_into_the_least_that_is_free_and_not_a_byte_less(
         update={"failure": planning.Failure(kind="DiskSpaceError", message="needs more")}
     )
     require_disk_for_all([*fits, refused])
-    said = "restoring 3 store partitions needs about 101 bytes, 100 are free: free some, or restore fewer at a time"
+    said = (
+        "restoring 3 store partitions needs about 101 bytes, 100 are free. Free some space, or restore fewer at a time"
+    )
     with pytest.raises(DiskSpaceError, match=f"^{said}$"):
         require_disk_for_all([*fits, plan_row(mode="full", disk_needed=1, disk_free=300)])
     require_disk_for_all([])

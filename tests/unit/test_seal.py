@@ -365,7 +365,7 @@ def test_damage_is_told_with_the_file_what_was_expected_and_what_was_found(paths
     named = current.read_bytes()
     current.write_bytes(b"MANIFEST-000001\n")
     sealed_as = named.decode().strip()
-    assert said() == f"{current} names MANIFEST-000001, sealed was {sealed_as}; restore the store"
+    assert said() == f"{current} names MANIFEST-000001, expected {sealed_as} as of its seal. Restore the store"
     current.write_bytes(b"x" * 61)
     expected = "expected MANIFEST-<number> and a newline; restore the store"
     assert said() == f"{current} holds {b'x' * 60!r}, {expected}"
@@ -383,7 +383,7 @@ def test_damage_is_told_with_the_file_what_was_expected_and_what_was_found(paths
 def test_a_segment_in_the_place_of_another_or_gone_is_named_with_its_place(paths, segments):
     gone = segments / f"s.{INTERVAL_MS}"
     gone.rename(paths.state_dir / "aside")
-    said = f"{gone} does not exist, and was there when the store was closed; restore the store"
+    said = f"{gone} does not exist, but did when the store was closed. Restore the store"
     with pytest.raises(StoreCorruptedError, match=f"^{re.escape(said)}$"):
         check_seal(paths, "s", WINDOW)
     shutil.rmtree(segments / "s.0")

@@ -97,8 +97,8 @@ def test_r10_a_changelog_needs_one_partition_for_each_task(partition, partitions
     assert (row.status, row.action) == (Status.REPARTITIONED, Action.BY_HAND)
     assert row.detail == (
         f"changelog topic app-s-changelog has {partitions} partitions, expected {expected}, one for each task: keys "
-        "are not where the tasks look for them; give the topics the numbers of partitions that they had, or process "
-        "the input again under a new application name"
+        f"are not in the partitions of their tasks; recreate the topics with their former numbers of partitions, or "
+        f"process the input again with a new application name"
     )
 
 

@@ -80,6 +80,8 @@ def after_restore(
 
     Parameters
     ----------
+    report
+        Report that `validate` can go by; None: there is none.
     target
         State directory of stores as of a point; None: the live ones were replaced.
     """

@@ -74,7 +74,7 @@ Stores = Annotated[
 Names = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[STORE]...",
+        metavar="STORE",
         help="Stores or store partitions, in the forms of --store. Default: all.",
         autocompletion=completion.stores,
         show_default=False,

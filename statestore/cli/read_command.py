@@ -36,7 +36,7 @@ def read(
     ],
     key: Annotated[
         str | None,
-        typer.Argument(metavar="[KEY]", help="Read only this key, in the form of --key-serde. Default: all keys."),
+        typer.Argument(metavar="KEY", help="Read only this key, in the form of --key-serde. Default: all keys."),
     ] = None,
     key_from: Annotated[
         str | None, typer.Option(metavar="KEY", help="Read keys from this one on, in the order of their bytes.")

@@ -110,7 +110,9 @@ def restore(
     if isinstance(report, RestorePlanReport):
         steps = next_steps.after_plan(report.rows)
     else:
-        steps = next_steps.after_restore(report.rows, chosen, written, request.target)
+        # `validate` reads the catalogue, and writes its own report.
+        judged = written if asked.reports_dir is not None and asked.definitions is None else None
+        steps = next_steps.after_restore(report.rows, chosen, judged, request.target)
     output.say_next(steps, json)
     left = [*chosen.troubled("missing"), *chosen.troubled("damaged")]
     code = restoring.exit_code(report.rows) or (1 if left else 0)

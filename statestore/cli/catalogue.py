@@ -117,7 +117,7 @@ def get(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME]...",
+            metavar="NAME",
             help="Names of applications. Default: all.",
             autocompletion=completion.applications,
         ),
@@ -198,7 +198,7 @@ def history(
     service: Service,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="Only of this application.", autocompletion=completion.applications),
+        typer.Argument(metavar="NAME", help="Only of this application.", autocompletion=completion.applications),
     ] = None,
     at: options.At = None,
     json: options.Json = None,

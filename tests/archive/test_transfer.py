@@ -71,7 +71,7 @@ def test_only_what_the_earlier_snapshot_does_not_have_is_uploaded(objects: Objec
 def test_files_that_differ_from_the_manifest_are_not_published(objects: ObjectStore, tmp_path: Path) -> None:
     for content in (b"rowS" * 100, b"rows" * 99, b"rows" * 101):
         store = written(tmp_path / "store", {**FILES, "000007.sst": content})
-        with pytest.raises(StoreCorruptedError, match=r"000007.sst is not as it was .* expected 400 bytes"):
+        with pytest.raises(StoreCorruptedError, match=r"000007.sst has changed since .* expected 400 bytes"):
             publish(objects, manifest(FILES), store)
     assert objects.stat(blob(file("x", FILES["000007.sst"]).sha256)) is None
     assert history(objects, manifest().directory).snapshots == ()

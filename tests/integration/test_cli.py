@@ -364,7 +364,7 @@ def test_read_takes_the_definitions_serdes_which_are_bytes_in_hex(run: Run) -> N
     assert b"2".hex() in run("read", STORE, b"key".hex(), "--partition", "1").out
     ran = run("read", STORE, "key")
     assert ran.code == 2
-    assert "is not hexadecimal digits, as --key-serde bytes wants it" in ran.err
+    assert "is not hexadecimal digits, as --key-serde bytes requires" in ran.err
 
 
 def test_a_key_that_is_not_there_ends_with_1(run: Run) -> None:

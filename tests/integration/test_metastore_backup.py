@@ -242,7 +242,7 @@ def _write_garbage(service: Service) -> None:
 BOTH: dict[str, tuple[Callable[[Service], None], str]] = {
     "the topic is gone": (_delete, "is gone"),
     "its start was deleted": (lambda service: broker.delete_records(service.servers, service.topic, 2), "no snapshot"),
-    "it has a record that is no command": (_write_garbage, "is no command"),
+    "it has a record that is no command": (_write_garbage, "is not a command"),
 }
 
 

@@ -52,9 +52,9 @@ def _newer(row: Row) -> Row:
 AIRPORTS = rows(application("airports"), next_id=3)[0]
 BAD: dict[str, tuple[Row, str]] = {
     "newer": (_newer(AIRPORTS), "version 2"),
-    "not JSON": ((AIRPORTS[0], b"{"), "no command"),
+    "not JSON": ((AIRPORTS[0], b"{"), "not a command"),
     "no value": ((AIRPORTS[0], None), "no value"),
-    "unknown field": ((AIRPORTS[0], AIRPORTS[1].replace(b'"kind"', b'"x":1,"kind"')), "no command"),  # type: ignore[union-attr]
+    "unknown field": ((AIRPORTS[0], AIRPORTS[1].replace(b'"kind"', b'"x":1,"kind"')), "not a command"),  # type: ignore[union-attr]
     "another key": ((b"application/others", AIRPORTS[1]), "its key is"),
     "no key": ((None, AIRPORTS[1]), "its key is"),
     "an id that was left out": (rows(application("airports"), next_id=4)[0], "expected 3"),
@@ -104,7 +104,7 @@ def test_c13_a_writer_that_meets_one_while_catching_up_aborts(
 
     with (
         at(monkeypatch, "command writer initialized", write_past_the_protocol),
-        pytest.raises(MetastoreDegradedError, match="no command"),
+        pytest.raises(MetastoreDegradedError, match="not a command"),
     ):
         service.submit(put("airports"))
     assert len(service.logged()) == 3

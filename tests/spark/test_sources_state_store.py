@@ -567,7 +567,7 @@ def test_what_cannot_be_decoded_fails_or_is_kept_as_bytes(spark: SparkSession, t
         ({"store": "window"}, r"no file tells how long windows are; add .option\('window_size_ms', ...\)"),
         ({"window_size_ms": 5}, "a key-value store has neither retention nor window"),
         ({"time_from": 5}, "option time_from: a key-value store has no times in its keys"),
-        ({"key": "xyz"}, "option key: 'xyz' is not hexadecimal digits, as key_serde bytes wants it"),
+        ({"key": "xyz"}, "option key: 'xyz' is not hexadecimal digits, as key_serde bytes requires"),
         ({"key_from": "02", "key_to": "01"}, "option key_to: '01' is not behind key_from '02'"),
         ({"read": "now"}, "option read: expected one of .'live', 'locked', 'snapshot'., found 'now'"),
         ({"value_schema": "a INT"}, "option value_schema is for JSON values, found value_serde bytes"),
@@ -606,7 +606,7 @@ def test_a_path_that_is_no_store_is_told(tmp_path: Path) -> None:
     files = _filled(tmp_path, defined("window", "window"))
     segment = next(files.live().iterdir())
     for path, error, expected in (
-        (tmp_path / "nowhere", UnknownStoreError, "is no directory; expected a store's own directory"),
+        (tmp_path / "nowhere", UnknownStoreError, "is not a directory; expected a store's own directory"),
         (tmp_path, UnknownStoreError, "no task directory|is no store"),
         (files.paths().task_dir, UnknownApplicationError, "no task directory 0_0, 0_1, ... in .*; expected a store's"),
         (segment, InputError, f"is one segment of a window or session store: give the path {files.live()}"),

@@ -204,7 +204,7 @@ def test_a_store_that_is_not_there_is_refused_with_those_that_are():
 
 
 def test_the_only_store_is_dropped_with_its_application():
-    with pytest.raises(InvalidCommandError, match=r"only one .* drop application app instead"):
+    with pytest.raises(InvalidCommandError, match=r"only store .* Drop application app instead"):
         require_droppable(entry_of(simple()), "s")
 
 

@@ -91,12 +91,14 @@ ALL = [
 ]
 
 
-#: Those of `make test`: of each kind all formats on disk, with transactions or without, and one store in memory.
+#: Those of `make test`: of each kind one on disk with transactions, one without, and one in memory.
 SHORT = {
-    *(one for one in ALL if one.persistent and one.transactional == (one.format is not StoreFormat.PLAIN)),
+    *(Composition(kind, StoreFormat.TIMESTAMPED, True, True) for kind in ("key-value", "window", "session")),
+    *(Composition(kind, StoreFormat.PLAIN, True, False) for kind in ("key-value", "window", "session")),
     Composition("key-value", StoreFormat.PLAIN, False, True),
     Composition("window", StoreFormat.TIMESTAMPED, False, False),
     Composition("session", StoreFormat.TIMESTAMPED, False, True),
+    Composition("window", StoreFormat.HEADERS, True, True),
 }
 
 

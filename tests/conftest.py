@@ -9,22 +9,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from demo.spark_classes import SHORT_JVM, spark_jvm
 from tests.session.broker import SharedBroker, running_broker, shared_broker
 from tests.session.choosing import is_chosen
 from tests.session.durations import Durations
+from tests.session.examples import WHOLE
 from tests.session.garbage import Garbage
 from tests.session.memory import use_memory
 from tests.session.scheduling import Order, Scheduling
 
 # No deadline: the machine is shared, and a slow example is not a wrong one. The same examples in each run: what fails
-# was changed. `--hypothesis-profile=random` draws others, and twice as many.
+# was changed. `make faults` draws more of them. `--hypothesis-profile=random` draws others, and twice as many again.
 _COMMON = {"deadline": None, "database": None, "suppress_health_check": [HealthCheck.function_scoped_fixture]}
-settings.register_profile("same", max_examples=50, derandomize="STATESTORE_PROPERTY_STEPS" not in os.environ, **_COMMON)
-settings.register_profile("random", **_COMMON)
-settings.load_profile("same")
+_DERANDOMIZE = "STATESTORE_PROPERTY_STEPS" not in os.environ
+settings.register_profile("few", max_examples=WHOLE // 4, derandomize=_DERANDOMIZE, **_COMMON)
+settings.register_profile("same", max_examples=WHOLE, derandomize=_DERANDOMIZE, **_COMMON)
+settings.register_profile("random", max_examples=2 * WHOLE, **_COMMON)
+settings.load_profile("few")
 
 use_memory()
 # No JVM of a run, brokers included, does much: compiling well and collecting in parallel cost more than they gain.
@@ -36,6 +39,8 @@ _LONG = Path(__file__).parent / "faults" / "long"
 
 def pytest_configure(config: pytest.Config) -> None:
     """Add what orders the tests, and in the process that prints the results what it needs besides."""
+    if _runs_what_is_left_out(config) and config.getoption("hypothesis_profile", None) is None:
+        settings.load_profile("same")
     config.pluginmanager.register(Garbage())
     config.pluginmanager.register(Order())
     if not hasattr(config, "workerinput"):
@@ -57,13 +62,21 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave to `make faults` a whole directory of tests, and the cases that `short_for` does not name."""
+    """Leave to `make faults` a whole directory of tests, what `short_for` does not name, and more examples."""
     cases: Counter[str] = Counter()
     for item in items:
         test = item.nodeid.partition("[")[0]
-        if item.path.is_relative_to(_LONG) or not _is_short(item, cases[test]):
+        if item.path.is_relative_to(_LONG) or not _is_short(item, cases[test]) or _has_more_examples(item):
             item.add_marker(pytest.mark.long)
         cases[test] += 1
+
+
+def _has_more_examples(item: pytest.Item) -> bool:
+    return _runs_what_is_left_out(item.config) and is_hypothesis_test(getattr(item, "obj", None))
+
+
+def _runs_what_is_left_out(config: pytest.Config) -> bool:
+    return bool(config.option.markexpr == "long")
 
 
 def _is_short(item: pytest.Item, case: int) -> bool:

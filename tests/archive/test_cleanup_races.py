@@ -233,7 +233,7 @@ def _pinned(objects: ObjectStore, place: str) -> Manifest:
 
 
 TestCleanUpsBesideOthers = CleanUpsBesideOthers.TestCase
-TestCleanUpsBesideOthers.settings = settings(max_examples=15, stateful_step_count=30)
+TestCleanUpsBesideOthers.settings = settings(max_examples=4, stateful_step_count=30)
 
 
 @pytest.mark.long

@@ -28,6 +28,7 @@ def _content(directory: Path) -> dict[str, bytes]:
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
+@pytest.mark.short_for("S3")
 def test_what_is_published_is_fetched_byte_for_byte(objects: ObjectStore, tmp_path: Path) -> None:
     files = {**FILES, "000008.sst": os.urandom(40 * MIB)}
     made = manifest(files)

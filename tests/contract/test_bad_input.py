@@ -170,6 +170,7 @@ def test_a_good_name_is_a_directory_of_its_own_where_kafka_streams_has_it(compos
     assert {path.name for path in home.task_directory.iterdir()} == {parts[0].partition("/")[0]}
 
 
+@pytest.mark.short_for(every=5)
 @compositions(persistent=True, transactional=True, format=StoreFormat.TIMESTAMPED)
 @pytest.mark.parametrize(
     ("found", "who"),

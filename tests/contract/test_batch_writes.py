@@ -126,7 +126,7 @@ def test_many_rows_beyond_the_memory_bound_spill_and_are_committed_whole(composi
     store.close()
 
 
-windowed = pytest.mark.parametrize("composition", [one for one in ALL if one.kind != "key-value"], ids=str)
+windowed = pytest.mark.parametrize("composition", gated(one for one in ALL if one.kind != "key-value"), ids=str)
 
 
 @windowed

@@ -117,6 +117,7 @@ def test_where_closing_fails_to_write_the_status_the_database_is_freed_all_the_s
     assert run(close_on_a_full_disk, composition, home) == -signal.SIGKILL
 
 
+@pytest.mark.short_for(every=4)
 @compositions(persistent=True, transactional=True, format=StoreFormat.TIMESTAMPED)
 @pytest.mark.behaviour("T5")
 @pytest.mark.parametrize(

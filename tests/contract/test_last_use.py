@@ -130,6 +130,7 @@ def test_a_copy_of_all_that_we_left_open_is_used_as_it_is(composition, home, tmp
     assert as_it_was(composition, home)
 
 
+@pytest.mark.short_for(every=5)
 @transactional
 @pytest.mark.parametrize("text", ["transactional", "direct", "", "{}", "\udcff", '{"schema_version":2,"databases":{}}'])
 def test_a_record_that_does_not_say_which_opening_was_ours_is_not_believed(composition, home, text):
@@ -259,7 +260,7 @@ def test_no_kill_while_a_segment_is_made_costs_a_rebuild(composition, home, tmp_
     assert step > 5
 
 
-@pytest.mark.short_for("make_segment_dying-window-timestamped-rocksdb-transactional")
+@pytest.mark.short_for("close_dying-window-timestamped-rocksdb-transactional")
 @several
 @pytest.mark.behaviour("T4")
 @pytest.mark.parametrize("dying", [make_segment_dying, close_dying])

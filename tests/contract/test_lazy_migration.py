@@ -154,6 +154,7 @@ def test_it_is_told_whether_an_upgrade_is_pending(upgraded):
     assert not upgraded.store.inner.upgrade_pending
 
 
+@pytest.mark.short_for(every=5)
 @upgrading
 @pytest.mark.behaviour("F4", "K12")
 @pytest.mark.parametrize("read_only", [True, False], ids=["read", "written"])

@@ -33,6 +33,7 @@ def test_the_status_is_open_while_open_and_closed_after_a_clean_close(store):
     assert store.statuses() == {offsets_format.STATUS_OPEN}
 
 
+@pytest.mark.short_for(every=4)
 @compositions(persistent=True, transactional=False, format=StoreFormat.TIMESTAMPED)
 @pytest.mark.behaviour("K10", "K11")
 @pytest.mark.parametrize("killed", [True, False], ids=["killed", "closed after a failure"])
@@ -55,6 +56,7 @@ def test_a_store_left_open_opens_under_at_least_once_and_not_under_exactly_once(
     StoreUnderTest(composition, home, exactly_once=True).close()
 
 
+@pytest.mark.short_for(every=4)
 @compositions(persistent=True, transactional=True, format=StoreFormat.TIMESTAMPED)
 @pytest.mark.behaviour("K17")
 @pytest.mark.parametrize("transactional_now", [True, False])

@@ -12,7 +12,7 @@ from statestore.errors import StoreUncleanError
 from statestore.formats import offsets as offsets_format
 from statestore.model import StoreFormat
 from statestore.stores.rocksdb import RocksDB
-from tests.compositions import ALL, CHANGELOG, INPUT, Composition
+from tests.compositions import ALL, CHANGELOG, INPUT, Composition, gated
 
 LATER = EXPIRING_SLOT  # makes the segment of the slots 0 to 5 expire
 
@@ -24,7 +24,7 @@ def segmented(**fixed):
         for one in ALL
         if one.kind != "key-value" and all(getattr(one, name) == value for name, value in fixed.items())
     ]
-    return pytest.mark.parametrize("composition", chosen, ids=str)
+    return pytest.mark.parametrize("composition", gated(chosen), ids=str)
 
 
 @segmented(persistent=True)

@@ -74,6 +74,7 @@ def person(airflow_api):
     return Person(airflow_api)
 
 
+@pytest.mark.long
 def test_an_approved_restore_goes_on_and_says_before_what_it_would_do(person, runner, monkeypatch):
     monkeypatch.setenv("STATESTORE_RESTORE_APPROVAL", "true")
     answer = person.answers("Approve")

@@ -96,6 +96,7 @@ def test_verify_after_process_looks_at_the_offsets_of_its_application_alone(runn
     assert {Path(call[1]).parent.name for call in runner.calls} >= {"process", "verify"}
 
 
+@pytest.mark.long
 def test_validation_by_time_is_of_all_applications_and_by_hand_of_one(runner):
     rows = (store_row(ValidateRow, "0_0", verdict="passed", expectations=3),)
     runner.run("validate", report=ValidateReport(**HEAD, rows=rows), started_by="scheduled")
@@ -103,6 +104,7 @@ def test_validation_by_time_is_of_all_applications_and_by_hand_of_one(runner):
     assert runner.chosen[-1][:2] == ["--application", "flight-delays"]
 
 
+@pytest.mark.long
 def test_process_emits_no_asset_when_a_task_failed(runner):
     rows = (
         ProcessRow(application="flight-delays", task="0_0"),
@@ -235,6 +237,7 @@ def test_only_a_failure_that_may_pass_is_tried_again(runner, monkeypatch, exit_c
     assert runner.calls[0][2:4] == ["--catalogue", pin_of_now()]
 
 
+@pytest.mark.long
 def test_a_degraded_metastore_fails_the_plan_and_starts_no_spark(runner, bootstrap_servers, service_id, monkeypatch):
     degraded = unique("dags")
     entry = Metastore(bootstrap_servers, service_id).view().catalogue.entry("flight-delays")
@@ -255,6 +258,7 @@ def test_a_job_that_left_no_report_is_red(runner):
     assert states["trigger_restore"] == "skipped"
 
 
+@pytest.mark.long
 def test_a_report_of_an_earlier_attempt_is_not_taken_for_that_of_a_job_that_fails_again(runner):
     row = store_row(VerifyRow, "0_0", status=Status.CORRUPT, action=Action.FULL)
     job = Path(os.environ["STATESTORE_JOBS_DIR"]) / "verify.py"
@@ -397,6 +401,7 @@ def test_what_a_restore_would_do_is_shown_and_nothing_is_validated(runner):
     assert states["trigger_validate"] == "skipped"
 
 
+@pytest.mark.long
 def test_a_store_as_of_a_point_is_built_in_a_directory_of_its_own(runner):
     row = store_row(RestoreRow, "0_0", outcome="restored", mode="as-of", directory="/elsewhere")
     form = {"application": "flight-delays", "mode": "as-of", "as_of": "12", "best_effort": True}

@@ -82,6 +82,7 @@ def test_a_definition_is_created_changed_and_left_as_it_is(service):
     assert (service.headline(), service.metastore.view().pin) == ("unchanged", pin)
 
 
+@pytest.mark.long
 def test_a_dry_run_shows_the_plan_and_changes_nothing(service):
     service.run(service.yaml(), dry_run=True)
     assert (service.state, service.headline()) == ("success", "would create")

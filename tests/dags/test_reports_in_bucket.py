@@ -167,7 +167,7 @@ def test_a_form_that_names_another_place_is_refused(
     assert not (in_bucket.directory / "calls.jsonl").exists()
 
 
-@pytest.mark.short_for("s3://nobody/reports")
+@pytest.mark.long
 @pytest.mark.parametrize("gone", ["s3://nobody/reports", None])
 def test_a_bucket_that_is_gone_or_denied_ends_the_plan_before_any_job(
     in_bucket: Runner, store: CountedStore, monkeypatch: pytest.MonkeyPatch, gone: str | None

@@ -47,6 +47,7 @@ def test_w1_killed_while_processing(bootstrap_servers: str, tmp_path: Path, engi
     _assert_processed_anew(subject, _killed(subject, Kill(point, 11)), engine)
 
 
+@pytest.mark.short_for("kill0")
 @pytest.mark.behaviour("W1")
 @pytest.mark.parametrize(
     "kill", [Kill("before produce", 2), Kill("transactions initialized"), pytest.param(Kill("recovered"), marks=LONG)]
@@ -117,6 +118,7 @@ def test_w5_killed_while_the_stores_commit(bootstrap_servers: str, tmp_path: Pat
     oracle.check(subject)
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("W5")
 def test_w5_killed_between_the_chunks_of_a_spilled_commit(bootstrap_servers: str, tmp_path: Path) -> None:
     subject = processor_subject(bootstrap_servers, tmp_path, uncommitted_max_bytes=1_024)

@@ -45,6 +45,7 @@ def _assert_woken_in_vain(subject: Subject, sleeper: Child, ended: Callable[[Chi
     assert files_of(subject.state_dir) == after
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "point", ["stores closed, nothing recorded", pytest.param("store recorded, not sealed", marks=LONG)]
 )

@@ -62,6 +62,7 @@ def test_rows_are_compared_without_the_brokers_timestamps_and_that_is_said(
     assert row.detail.endswith(f"; {NOT_COMPARED}")
 
 
+@pytest.mark.long
 def test_what_was_logged_before_the_setting_was_put_right_is_compared_in_the_same_way(
     bootstrap_servers: str, tmp_path: Path
 ) -> None:
@@ -71,6 +72,7 @@ def test_what_was_logged_before_the_setting_was_put_right_is_compared_in_the_sam
     assert (row.status, row.detail) == (Status.OK, NOT_COMPARED)
 
 
+@pytest.mark.long
 def test_a_log_that_does_not_fit_into_memory_is_compared_in_the_same_way(
     bootstrap_servers: str, tmp_path: Path
 ) -> None:
@@ -80,6 +82,7 @@ def test_a_log_that_does_not_fit_into_memory_is_compared_in_the_same_way(
     assert (row.status, row.keys, row.detail) == (Status.OK, 500, NOT_COMPARED)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("duplicates", [False, True], ids=["window", "window with duplicates"])
 def test_windows_are_compared_without_the_brokers_timestamps(
     bootstrap_servers: str, tmp_path: Path, duplicates: bool

@@ -37,6 +37,7 @@ def test_o1_o3_o4_batches_count_exactly_over_several_runs(application: Applicati
     application.assert_oracle()
 
 
+@pytest.mark.short_for("Kafka committed, stores not")
 @pytest.mark.parametrize(
     "point",
     [

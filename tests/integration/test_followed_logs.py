@@ -48,6 +48,7 @@ def lagging(bootstrap_servers: str, tmp_path: Path) -> tuple[Application, Path]:
     return application, left
 
 
+@pytest.mark.long
 def test_a_short_rest_from_which_nothing_was_removed_is_replayed(lagging: tuple[Application, Path]) -> None:
     application, left = lagging
     [spec] = chosen(application, left).specs

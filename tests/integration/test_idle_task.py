@@ -79,6 +79,7 @@ def test_an_idle_task_opens_nothing_and_reports_what_an_opened_one_does(
     application.assert_oracle()
 
 
+@pytest.mark.long
 def test_input_that_is_lost_before_it_is_read_is_told_until_an_offset_is_committed(
     bootstrap_servers: str, tmp_path: Path
 ) -> None:
@@ -93,6 +94,7 @@ def test_input_that_is_lost_before_it_is_read_is_told_until_an_offset_is_committ
     assert application.run().never_read == 0
 
 
+@pytest.mark.long
 def test_a_task_that_never_had_input_is_opened_once(bootstrap_servers: str, tmp_path: Path) -> None:
     application = Application(bootstrap_servers, tmp_path)
     first = application.process()
@@ -124,6 +126,7 @@ def test_a_former_attempt_whose_transaction_is_open_is_fenced(application: Appli
     application.assert_oracle()
 
 
+@pytest.mark.long
 def test_what_somebody_else_has_logged_is_replayed(application: Application) -> None:
     broker.transaction(application.servers, application.changelog, [(b"x", b"1")])
     assert _opens(application).restored == 1
@@ -154,6 +157,7 @@ def test_a_damaged_store_is_noticed_and_rebuilt(
     application.assert_oracle()
 
 
+@pytest.mark.long
 def test_a_lost_record_or_seal_has_the_store_opened(application: Application) -> None:
     paths = application.store_spec().paths
     for path in (paths.record(STORE), paths.seal(STORE), paths.shape):
@@ -170,6 +174,7 @@ def test_a_changelog_that_was_made_anew_is_told(application: Application) -> Non
     assert row.failure.kind == "ChangelogReplacedError"
 
 
+@pytest.mark.long
 def test_a_store_is_recorded_anew_long_before_its_tail_may_not_be_replayed(application: Application) -> None:
     paths = application.store_spec().paths
     record = read_record(paths, STORE)

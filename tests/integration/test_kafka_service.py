@@ -64,6 +64,7 @@ def test_a_port_that_was_asked_for_and_is_taken_is_an_error(tmp_path: Path) -> N
             Kafka(processes, tmp_path / "kafka", port).start()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("bootstrap_servers")  # they fill the cache
 def test_a_damaged_missing_or_foreign_jar_is_found(tmp_path: Path) -> None:
     jars = tmp_path / "jars"

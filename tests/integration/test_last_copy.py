@@ -257,6 +257,7 @@ def windowed(servers: str, directory: Path) -> Application:
     return application
 
 
+@pytest.mark.long
 def test_an_idle_store_is_well_when_retention_has_emptied_its_log(bootstrap_servers: str, tmp_path: Path) -> None:
     application = windowed(bootstrap_servers, tmp_path)
     application.process([(b"k", b"1")] * 7)
@@ -344,6 +345,7 @@ def test_a_record_from_the_future_proves_no_store_whole(whole: Application, ahea
     assert (found.status, found.action) == (Status.LAGGING, Action.FULL)
 
 
+@pytest.mark.long
 def test_a_record_from_the_future_still_names_the_topic(whole: Application) -> None:
     change_record(whole, caught_up_ms=int(time.time() * 1000) + 2 * DAY_MS)
     recreate(whole, 20)
@@ -374,7 +376,7 @@ def test_a_rebuild_that_took_longer_than_tombstones_are_kept_replaces_nothing(
 # -- a store that is gone ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.short_for("recreated", "emptied")
+@pytest.mark.short_for("emptied")
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_store_that_is_gone_is_for_a_person_where_its_log_lost_something_too(whole: Application, loss: str) -> None:
     shutil.rmtree(whole.live)
@@ -451,7 +453,7 @@ def test_a_store_that_was_there_before_its_first_record_waits_for_a_person(whole
 # -- a log that is cut while it is restored from ----------------------------------------------------------------------
 
 
-@pytest.mark.short_for("False-before it is read", "True-before the log is asked for")
+@pytest.mark.short_for("False-before it is read")
 @pytest.mark.parametrize("moment", ["before the log is asked for", "before it is read", "and made anew"])
 @pytest.mark.parametrize("accept_loss", [False, True])
 def test_a_log_that_is_cut_after_the_store_was_judged_is_judged_again(

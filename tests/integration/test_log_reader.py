@@ -30,6 +30,7 @@ def topic(bootstrap_servers: str) -> str:
     return broker.create_topic(bootstrap_servers, broker.unique("log"))
 
 
+@pytest.mark.short_for("fetched and decoded here")
 def test_r2_trailing_marker_is_passed_without_waiting(bootstrap_servers: str, topic: str) -> None:
     transaction(bootstrap_servers, topic, _rows(0, 1))  # the marker takes offset 2
     started = time.monotonic()
@@ -37,11 +38,13 @@ def test_r2_trailing_marker_is_passed_without_waiting(bootstrap_servers: str, to
     assert time.monotonic() - started < 60
 
 
+@pytest.mark.short_for("fetched and decoded here")
 def test_r2_range_of_markers_only_is_done(bootstrap_servers: str, topic: str) -> None:
     transaction(bootstrap_servers, topic, _rows(0))
     assert read(bootstrap_servers, topic, 1, 2) == []
 
 
+@pytest.mark.short_for("through librdkafka")
 @pytest.mark.behaviour("R4")
 def test_r2_r4_trailing_aborted_records_are_passed_and_not_delivered(bootstrap_servers: str, topic: str) -> None:
     transaction(bootstrap_servers, topic, _rows(0, 1))
@@ -60,6 +63,7 @@ def test_r4_aborted_records_in_the_middle_are_not_delivered(bootstrap_servers: s
     assert _offsets(everything) == [0, 2, 3, 5]
 
 
+@pytest.mark.short_for("fetched and decoded here")
 @pytest.mark.behaviour("R4")
 def test_r4_open_transaction_is_not_delivered_and_ends_the_stable_log(bootstrap_servers: str, topic: str) -> None:
     produce(bootstrap_servers, topic, _rows(0, 1))
@@ -108,6 +112,7 @@ def test_r2_compaction_holes_are_passed_also_at_both_ends_of_a_range(bootstrap_s
     assert {record.offset for record in after[1:]} <= found <= {record.offset for record in before[1:]}
 
 
+@pytest.mark.short_for("fetched and decoded here")
 def test_bounded_range_in_the_middle_has_its_start_and_not_its_end(bootstrap_servers: str, topic: str) -> None:
     produce(bootstrap_servers, topic, _rows(*range(20)))
     assert _offsets(read(bootstrap_servers, topic, 5, 12)) == list(range(5, 12))
@@ -123,6 +128,7 @@ def test_one_reader_reads_several_ranges_also_after_one_that_was_left_early(boot
             assert offsets == list(range(start, end))
 
 
+@pytest.mark.short_for("through librdkafka")
 def test_null_and_empty_keys_and_values_stay_apart(bootstrap_servers: str, topic: str) -> None:
     rows: list[Row] = [(None, b"v"), (b"k", None), (None, None), (b"", b""), (b"\0\xff", b"\0")]
     produce(bootstrap_servers, topic, rows)

@@ -76,7 +76,7 @@ def _log(servers: str, topic: str, seed: int) -> Producer:
     return hung
 
 
-@pytest.mark.short_for("fetched and decoded here-0", "through librdkafka-2")
+@pytest.mark.short_for("fetched and decoded here-0")
 @pytest.mark.parametrize("seed", range(4))
 def test_r4_any_range_of_any_log_is_what_a_consumer_has(bootstrap_servers: str, seed: int) -> None:
     topic = _topic(bootstrap_servers)
@@ -94,7 +94,7 @@ def test_r4_any_range_of_any_log_is_what_a_consumer_has(bootstrap_servers: str, 
         hung.abort_transaction(WAIT_S)
 
 
-@pytest.mark.short_for("fetched and decoded here-zstd", "fetched and decoded here-snappy", "through librdkafka-lz4")
+@pytest.mark.short_for("fetched and decoded here-zstd", "through librdkafka-lz4")
 @pytest.mark.parametrize("codec", CODECS[1:])
 def test_batches_that_the_broker_compressed_are_read(bootstrap_servers: str, codec: str) -> None:
     # Brokers frame snappy as Java does, librdkafka does not.
@@ -107,7 +107,7 @@ def test_batches_that_the_broker_compressed_are_read(bootstrap_servers: str, cod
     assert [(row.key, row.value) for row in found] == rows
 
 
-@pytest.mark.short_for("fetched and decoded here-zstd", "through librdkafka-none")
+@pytest.mark.short_for("fetched and decoded here-zstd")
 @pytest.mark.parametrize("codec", CODECS)
 def test_large_records_are_read_whole(bootstrap_servers: str, codec: str) -> None:
     topic = _topic(bootstrap_servers)

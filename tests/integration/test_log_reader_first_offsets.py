@@ -75,6 +75,7 @@ def test_nothing_asked_is_nothing_answered_even_without_a_broker() -> None:
     assert first_offsets(NO_BROKER, {TopicPartition("any", 0): (5, 5)}, 1) == {TopicPartition("any", 0): None}
 
 
+@pytest.mark.long
 def test_range_that_is_not_stable_yet_is_an_error_in_time(bootstrap_servers: str) -> None:
     topic = broker.create_topic(bootstrap_servers, broker.unique("open"))
     hung = transaction(bootstrap_servers, topic, [(b"k", b"v")], end="open")

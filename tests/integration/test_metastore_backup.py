@@ -72,6 +72,7 @@ def _submit_and_die(service: Service) -> None:
     service.submit(put("airports"))
 
 
+@pytest.mark.long
 def test_two_metastores_write_one_backup(service: Service) -> None:
     first, second = service.metastore(), service.metastore()
     for number in range(3):
@@ -97,6 +98,7 @@ def test_a_backup_that_cannot_be_written_refuses_commands_before_they_are_sent_a
     assert_backed_up(service)
 
 
+@pytest.mark.long
 def test_without_permission_to_write_the_backup_reads_work_and_writes_say_so(service: Service, tmp_path: Path) -> None:
     service.metastore(backup=False).submit(put("airports"))
     service.backup.chmod(0o400)
@@ -120,6 +122,7 @@ def _read_and_write_as_anybody(service: Service, said: Path) -> None:
     said.write_text(f"{read}; {written}")
 
 
+@pytest.mark.long
 def test_a_command_whose_backup_fails_is_acknowledged_with_a_warning(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,7 +183,7 @@ ALTERED: dict[str, tuple[Callable[[list[bytes]], list[bytes]], int]] = {
 }
 
 
-@pytest.mark.short_for("last command", "moved", "empty")
+@pytest.mark.short_for("moved")
 @pytest.mark.behaviour("C15")
 @pytest.mark.parametrize("kind", ALTERED)
 def test_c15_a_line_that_was_altered_is_an_error_with_its_number(service: Service, kind: str) -> None:

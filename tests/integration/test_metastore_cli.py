@@ -69,6 +69,7 @@ def test_a_change_is_shown_field_by_field_and_the_same_again_logs_nothing(comman
     assert command.log_end == end
 
 
+@pytest.mark.long
 def test_a_dry_run_shows_the_plan_and_writes_nothing(command: CatalogueCommand) -> None:
     definition = command.define()
     ran = command("apply", command.file(definition), "--dry-run")
@@ -79,6 +80,7 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(command: CatalogueCommand) 
     assert f"{definition.name}-counts-changelog" not in there
 
 
+@pytest.mark.short_for("y-True")
 @pytest.mark.parametrize(("answer", "applied"), [("n", False), ("y", True)])
 def test_somebody_at_a_terminal_is_asked(command: CatalogueCommand, answer: str, applied: bool) -> None:
     definition = command.define()
@@ -147,6 +149,7 @@ def test_nobody_is_asked_who_has_said_yes_or_where_nothing_changes(command: Cata
         assert (ran.code, "Apply this?" in ran.err) == (0, False)
 
 
+@pytest.mark.long
 def test_all_is_checked_before_the_first_is_submitted(command: CatalogueCommand) -> None:
     good, bad, odd = (command.define() for _ in range(3))
     missing = changed(bad, input_topic="no-such-input")
@@ -207,6 +210,7 @@ def test_a_service_beside_whose_topic_kafka_has_one_of_the_same_name_to_it_is_re
     assert (ran.code, "choose another service id" in ran.err) == (2, True)
 
 
+@pytest.mark.long
 def test_a_command_that_is_committed_is_told_of_although_its_topics_cannot_be_made(
     command: CatalogueCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +229,7 @@ def test_a_command_that_is_committed_is_told_of_although_its_topics_cannot_be_ma
     assert set(command.catalogue.entry(definition.name).topics) == {changelog}
 
 
+@pytest.mark.long
 def test_what_was_applied_before_another_was_refused_is_told_of(
     command: CatalogueCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,6 +297,7 @@ def test_history_up_to_a_pin_is_refused_where_it_is_another_catalogue(command: C
     assert (ran.code, f"has digest {digest}" in ran.err) == (2, True)
 
 
+@pytest.mark.long
 def test_describe_shows_stores_topics_and_who_changed_it(command: CatalogueCommand) -> None:
     definition = command.applied(aggregations=[BY_VALUE])
     changelog = f"{definition.name}-by-value-changelog"
@@ -375,7 +381,7 @@ def _task(state_dir: Path, application: str) -> AbstractContextManager[str]:
     return _process(code, str(state_dir), application)
 
 
-@pytest.mark.short_for(every=4)
+@pytest.mark.long
 @pytest.mark.parametrize("running", [_kafka_streams, _task])
 @pytest.mark.parametrize("store", ["", "/more"])
 def test_what_is_running_is_not_dropped_and_whoever_runs_it_is_named(
@@ -423,6 +429,7 @@ def test_an_application_whose_group_has_members_is_not_dropped(command: Catalogu
     assert definition.name in command.catalogue.applications
 
 
+@pytest.mark.long
 def test_a_store_that_is_written_by_an_aggregation_is_not_dropped(command: CatalogueCommand) -> None:
     definition = command.applied(aggregations=[BY_VALUE])
     end = command.log_end

@@ -105,6 +105,7 @@ def test_c17_commands_of_others_between_snapshot_and_deletion_stay(
         assert (view.health, names(view.catalogue)) == (Health.RUNNING, ["flights", "more", "weather"])
 
 
+@pytest.mark.long
 def test_readers_go_on_over_a_compaction(service: Service) -> None:
     reader = service.metastore()
     before, early = reader.view(), reader.view(at=2)
@@ -169,6 +170,7 @@ def test_a_compaction_beside_a_writer_is_no_reason_to_give_up(
     assert names(service.metastore().require_running().catalogue) == ["another", "flights", "more", "weather"]
 
 
+@pytest.mark.long
 def test_the_backup_begins_with_the_snapshot_too_wherever_it_is(service: Service, tmp_path: Path) -> None:
     other_host = Service(service.servers, tmp_path / "other host")
     other_host.service_id, other_host.topic = service.service_id, service.topic

@@ -194,6 +194,7 @@ def test_settings_under_which_kafka_would_delete_more_are_set_only_if_somebody_a
     assert installation.drift("--repair", "--yes") == (0, {})
 
 
+@pytest.mark.long
 def test_what_a_dropped_application_leaves_is_listed_with_the_command_that_removes_it(
     installation: Installation,
 ) -> None:

@@ -100,6 +100,7 @@ def test_internal_topics_are_made_as_kafka_streams_makes_them_and_recorded(catal
     assert catalogued.recorded(definition) == {topic: found[topic].topic_id for topic in expected}
 
 
+@pytest.mark.long
 def test_what_is_recorded_is_never_made_again(catalogued: Catalogued) -> None:
     definition = catalogued.applied()
     delete_topic(catalogued.servers, f"{definition.name}-counts-changelog")
@@ -129,6 +130,7 @@ def test_a_writer_that_ended_before_it_recorded_topics_is_made_up_for(catalogued
     assert commands_in(catalogued.metastore) == ["put-application", "record-topics"]
 
 
+@pytest.mark.long
 def test_a_store_that_is_added_gets_its_topic_and_the_others_stay(catalogued: Catalogued) -> None:
     definition = catalogued.applied()
     before = catalogued.recorded(definition)
@@ -166,6 +168,7 @@ def test_a_definition_that_was_changed_since_the_plan_is_not_overwritten(catalog
     assert catalogued.catalogue.entry(definition.name).definition.commit_interval_ms == 900
 
 
+@pytest.mark.long
 def test_a_plan_that_another_writer_has_carried_out_already_logs_nothing(catalogued: Catalogued) -> None:
     definition = defined(catalogued.servers)
     seen = catalogued.catalogue
@@ -198,6 +201,7 @@ def test_a_store_whose_changelog_kafka_would_not_make_is_refused_before_anything
     assert catalogued.metastore.view().topic_id is None
 
 
+@pytest.mark.long
 def test_a_service_whose_topic_kafka_would_not_make_is_refused(catalogued: Catalogued) -> None:
     catalogued.apply(defined(catalogued.servers))
     require_own_topic(catalogued.topics, catalogued.service_id)
@@ -208,6 +212,7 @@ def test_a_service_whose_topic_kafka_would_not_make_is_refused(catalogued: Catal
         require_own_topic(catalogued.topics, dotted.replace(".", "_"))
 
 
+@pytest.mark.long
 def test_of_two_writers_only_one_gets_topics_that_both_have_planned_with(catalogued: Catalogued) -> None:
     name = unique("app")
     first, second = (changed(defined(catalogued.servers), name=f"{name}{dot}x") for dot in "._")
@@ -271,6 +276,7 @@ def test_a_changelog_is_not_taken_over_by_a_store_that_is_defined_otherwise(
     assert catalogued.catalogue.entry(without.name).definition == counted
 
 
+@pytest.mark.long
 def test_a_store_that_is_there_gets_no_other_serdes(catalogued: Catalogued) -> None:
     definition = catalogued.applied()
     with pytest.raises(InvalidCommandError, match=r"stores\.counts\.key_serde: bytes -> utf8\. Leave"):

@@ -62,7 +62,7 @@ BAD: dict[str, tuple[Row, str]] = {
 }
 
 
-@pytest.mark.short_for("True-newer", "False-an id that was there")
+@pytest.mark.short_for("True-newer")
 @pytest.mark.behaviour("C13")
 @pytest.mark.parametrize("kind", BAD)
 @pytest.mark.parametrize("transactional", [True, False])
@@ -200,7 +200,7 @@ CHANGES: dict[str, tuple[Callable[[list[CommandRecord]], list[CommandRecord]], s
 }
 
 
-@pytest.mark.short_for("another record")
+@pytest.mark.long
 @pytest.mark.behaviour("C14")
 @pytest.mark.parametrize("kind", CHANGES)
 def test_c14_a_log_that_is_not_the_one_in_the_backup_degrades(service: Service, kind: str) -> None:

@@ -93,6 +93,7 @@ def test_a_run_that_ended_between_making_topics_and_recording_them_is_completed_
     assert (service.recorded or {})[made] == service.topics.require(made).topic_id
 
 
+@pytest.mark.long
 def test_a_retry_with_the_pin_of_before_the_topics_takes_those_that_the_first_attempt_made(service: Service) -> None:
     service.put()
     pin = service.pin
@@ -127,6 +128,7 @@ def test_a_replaced_changelog_is_named_until_its_new_id_is_recorded(service: Ser
     service.prepare(pin)  # also for a run that was pinned before
 
 
+@pytest.mark.long
 def test_verification_still_says_what_is_wrong_where_the_process_job_stops(
     bootstrap_servers: str, tmp_path: Path
 ) -> None:
@@ -150,6 +152,7 @@ def test_topics_of_a_store_that_was_added_are_made_by_the_next_run(service: Serv
     assert service.recorded == {**before, added: service.topics.require(added).topic_id}
 
 
+@pytest.mark.long
 def test_a_pinned_run_of_an_application_that_was_dropped_before_it_had_topics_is_refused(service: Service) -> None:
     service.put()
     pin = service.pin

@@ -90,6 +90,7 @@ def test_code_that_hangs_is_given_up_at_the_deadline(code: Code) -> None:
         require_loadable([definition], load_s=0.2)
 
 
+@pytest.mark.long
 def test_code_that_ends_the_process_is_named_with_its_last_words(code: Code) -> None:
     ending = code.add("import os\nprint('no licence', flush=True)\nos._exit(7)")
     definition = code.define(aggregations=[{"store": "n", "aggregate": f"{ending}:count"}], processor="shop:process")

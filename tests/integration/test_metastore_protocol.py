@@ -147,6 +147,7 @@ def test_c7_a_writer_that_is_fenced_closes_without_abort_and_tries_again(
     assert [names(done.view.catalogue), service.ids()] == [["airports", "flights", "weather"], [1, 2, 3]]
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("C7")
 def test_c7_a_writer_that_is_always_fenced_gives_up_at_a_bound(
     service: Service, monkeypatch: pytest.MonkeyPatch

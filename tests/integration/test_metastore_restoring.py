@@ -48,7 +48,7 @@ def _write_garbage(service: Service) -> None:
     broker.produce(service.servers, service.topic, [(b"k", b"v")])
 
 
-@pytest.mark.short_for("_recreate", "_write_garbage")
+@pytest.mark.short_for("_recreate")
 @pytest.mark.behaviour("C15")
 @pytest.mark.parametrize("damage", [_delete, _recreate, _empty, _write_garbage])
 def test_c15_the_topic_is_made_anew_from_the_backup(service: Service, damage: Callable[[Service], None]) -> None:
@@ -147,6 +147,7 @@ def test_c15_commands_that_only_the_topic_has_are_replayed_behind_the_backup(
     assert_backed_up(service)
 
 
+@pytest.mark.long
 def test_commands_behind_a_record_that_is_none_are_kept(service: Service) -> None:
     """A writer that caught up before somebody wrote past it was told that its command is in the log."""
     _write_garbage(service)
@@ -219,6 +220,7 @@ def test_a_topic_that_changed_since_it_was_asked_about_is_not_deleted(service: S
     assert len(service.logged()) == 4
 
 
+@pytest.mark.long
 def test_the_question_names_what_is_kept_and_what_is_not(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -56,6 +56,7 @@ def test_c1_a_topic_with_another_number_of_partitions_is_refused(service: Servic
     assert service.logged() == []
 
 
+@pytest.mark.long
 def test_a_topic_that_got_more_partitions_since_it_was_looked_at_takes_no_command(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,6 +85,7 @@ def test_a_topic_whose_broker_sets_the_time_is_repaired_and_is_no_other_topic(se
     assert service.metastore().require_running().pin == done.view.pin
 
 
+@pytest.mark.long
 def test_records_with_the_brokers_time_are_those_that_were_sent(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,7 @@ def test_the_catalogue_is_read_as_it_was_before_any_offset(service: Service) -> 
             metastore.view(nonsense)
 
 
+@pytest.mark.long
 def test_a_pin_is_text_and_names_the_same_catalogue_later(service: Service) -> None:
     pinned = service.metastore().view()
     pin = Pin.parse(str(pinned.pin))
@@ -64,6 +65,7 @@ def test_a_pin_of_another_catalogue_is_refused(service: Service) -> None:
         service.metastore().pinned(Pin(1_000, "0" * 64))
 
 
+@pytest.mark.long
 def test_every_reader_has_the_same_catalogue_pin_and_history(service: Service, tmp_path: Path) -> None:
     settings = Settings(
         bootstrap_servers=service.servers,
@@ -127,6 +129,7 @@ def test_a_second_look_reads_only_what_came_since(service: Service, monkeypatch:
     assert [start for start, _ in ranges] == [view.offset - 3]  # from the last command that was known
 
 
+@pytest.mark.long
 def test_a_second_look_at_a_log_that_was_written_anew_begins_at_its_start(service: Service) -> None:
     """Same topic, same offsets, other commands: nobody may go on from what was there."""
     metastore = service.metastore(backup=False)

@@ -163,7 +163,7 @@ def _it_has_rows_that_were_never_logged(tasks: TwoTasks) -> None:
     tasks.age()
 
 
-@pytest.mark.short_for("_archive_lacks_a_file", "_its_log_lost_what_no_snapshot_has")
+@pytest.mark.short_for("_its_log_lost_what_no_snapshot_has")
 @pytest.mark.parametrize(
     "happened",
     [
@@ -180,6 +180,7 @@ def test_a_copy_stays_where_it_may_be_of_use(tasks: TwoTasks, happened: Any) -> 
     assert tasks.copy().live.exists()
 
 
+@pytest.mark.long
 def test_a_copy_that_is_in_use_stays(tasks: TwoTasks) -> None:
     tasks.moved()
     tasks.age()

@@ -214,6 +214,7 @@ def test_a_task_goes_on_where_it_never_ran(nodes: Nodes) -> None:
     nodes.assert_on("b")
 
 
+@pytest.mark.long
 def test_alternating_nodes_give_what_one_node_gives_and_one_generation(nodes: Nodes) -> None:
     for number, node in enumerate("babba"):
         nodes.send([(b"key-%03d" % at, b"value %d" % number) for at in range(number, 100, 7)])
@@ -284,6 +285,7 @@ def test_a_store_that_lies_on_another_node_is_not_restored(nodes: Nodes) -> None
     assert not list(nodes.disk("b").rglob("*.sst"))
 
 
+@pytest.mark.long
 def test_a_store_without_a_snapshot_is_built_somewhere_and_published(nodes: Nodes) -> None:
     shutil.rmtree(nodes.directory / "archive" / "stores")
     row = nodes.restore_on("b")
@@ -352,6 +354,7 @@ def test_at_least_once_a_copy_is_not_used_after_another_node_has_worked(bootstra
 # -- rollback ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_what_a_restore_has_replaced_can_be_the_store_again_and_no_copy_of_the_other_comes_back(nodes: Nodes) -> None:
     nodes.falsify()
     falsified = nodes.newest("a")
@@ -401,6 +404,7 @@ def test_a_store_as_of_a_point_is_built_once_however_often_that_is_tried(nodes: 
     assert [(row.failure, row.outcome) for row in rows] == [(None, "restored")] * 2
 
 
+@pytest.mark.long
 def test_what_grew_from_a_suspect_snapshot_while_it_was_marked_is_marked_too(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,6 +86,7 @@ def test_nobody_touches_a_store_that_is_open_elsewhere(replaced: Application, de
     replaced.process([(b"a", b"2")])
 
 
+@pytest.mark.long
 def test_others_are_verified_beside_one_that_is_open(bootstrap_servers: str, tmp_path: Path) -> None:
     application = Application(bootstrap_servers, tmp_path, partitions=2)
     for partition in range(2):

@@ -128,6 +128,7 @@ def verify_transactions(servers: str, verify: str) -> None:
     admin.incremental_alter_configs([broker])[broker].result(WAIT_S)
 
 
+@pytest.mark.long
 def test_of_several_open_transactions_the_one_that_holds_back_the_offset_is_found(bootstrap_servers: str) -> None:
     topic = create_topic(bootstrap_servers, unique("log"), 2)
     partition = TopicPartition(topic, 0)
@@ -198,6 +199,7 @@ def test_input_that_kafka_counted_with_a_transaction_that_it_forgot_can_be_proce
     application.assert_oracle()
 
 
+@pytest.mark.long
 def test_a_producers_next_transaction_is_not_taken_for_the_one_that_hangs(
     bootstrap_servers: str, hanging_write: HangingWrite
 ) -> None:
@@ -214,6 +216,7 @@ def test_a_producers_next_transaction_is_not_taken_for_the_one_that_hangs(
     assert find_open_transaction(bootstrap_servers, TopicPartition(topic, 1), 0, WAIT_S) == expected
 
 
+@pytest.mark.short_for(every=3)
 @pytest.mark.parametrize("topic", ["log", "not there", ""])
 def test_where_no_transaction_is_open_none_is_found(bootstrap_servers: str, topic: str) -> None:
     if topic == "log":

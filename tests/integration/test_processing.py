@@ -49,7 +49,7 @@ def contents(application: Application, store: str) -> list[tuple[Any, Any]]:
 # -- guarantees and engines ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.short_for("txn_rocksDB-plain", "rocksDB-timestamped")
+@pytest.mark.short_for("rocksDB-timestamped")
 @pytest.mark.parametrize("store_format", [StoreFormat.PLAIN, StoreFormat.TIMESTAMPED])
 @pytest.mark.parametrize("engine", ["txn_rocksDB", "rocksDB"])
 def test_at_least_once_commits_offsets_without_transactions(
@@ -256,6 +256,7 @@ def test_a_changed_definition_is_refused_before_anything_is_touched(bootstrap_se
     assert contents(application, "tumbling") == before
 
 
+@pytest.mark.long
 def test_a_store_that_is_added_again_with_another_aggregate_takes_over_no_rows(
     bootstrap_servers: str, tmp_path: Path
 ) -> None:

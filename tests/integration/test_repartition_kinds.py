@@ -70,6 +70,7 @@ class Kind:
         return [self.store(task) for task in range(self.count)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[] if kind in IN_THE_GATE else pytest.mark.long) for kind in KINDS]
 )

@@ -86,6 +86,7 @@ def test_a_store_is_verified_and_restored_by_the_reports_in_a_bucket(run, place:
     assert run("report", "process", reports=place).code == 2
 
 
+@pytest.mark.long
 def test_progress_is_shown_from_a_bucket(run, place: ObjectPath, tmp_path: Path) -> None:
     told = {"application": "shop", "store": "orders", "task": "0_3", "phase": "reading", "next": 7, "end": 99}
     write_whole(place / "restore" / ".progress-run" / "shop.json", json.dumps(told))
@@ -153,6 +154,7 @@ def test_every_command_is_in_the_backup_and_a_lost_or_older_one_gets_what_it_lac
     assert_backed_up(service)
 
 
+@pytest.mark.long
 def test_a_topic_that_was_deleted_is_made_anew_from_the_backup(service: Service) -> None:
     Topics(service.servers).delete(service.topic)
     metastore = service.metastore()
@@ -222,6 +224,7 @@ def _cleaning(place: ObjectPath, older_than_s: float, *, dry_run: bool = False) 
     return OldFiles(place, place.parent / "docs", None, older_than_s, dry_run=dry_run)
 
 
+@pytest.mark.long
 def test_old_reports_go_and_the_last_of_a_kind_and_what_is_not_ours_stay(place: ObjectPath) -> None:
     old, stays = _fill(place)
     listed = _cleaning(place, 0.0, dry_run=True).clean()

@@ -69,7 +69,7 @@ DAMAGES: dict[str, tuple[Status, Callable[[Application], object]]] = {
 }
 
 
-@pytest.mark.short_for("deleted", "ahead")
+@pytest.mark.short_for("deleted")
 @pytest.mark.behaviour("F8", "R7")
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_r9_full_restore_gives_the_contents_again(whole: Application, damage: str) -> None:
@@ -100,6 +100,7 @@ def test_truncated_log_is_restored_to_what_it_still_has(whole: Application) -> N
     assert whole.verify().status is Status.OK
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("R7")
 def test_r7_replaced_topic_is_restored_from_the_new_one_and_the_old_store_is_kept(whole: Application) -> None:
     before = whole.contents()
@@ -367,7 +368,7 @@ SHORT = [
 ]
 
 
-@pytest.mark.short_for("restore, range read:2", "swap, before the last rename")
+@pytest.mark.long
 @pytest.mark.behaviour("R8")
 @pytest.mark.parametrize(
     "point",
@@ -425,7 +426,7 @@ def test_r8_a_rerun_with_the_same_label_completes_the_restore_of_a_damaged_store
     whole.assert_oracle()
 
 
-@pytest.mark.short_for("swap, before the last rename")
+@pytest.mark.long
 @pytest.mark.behaviour("R8")
 @pytest.mark.parametrize(
     "point", ["swap, before the last rename", "restore, swapped, not sealed", "restore, sealed, runs still there"]
@@ -491,6 +492,7 @@ def test_a_disk_that_is_full_while_the_store_is_built_costs_no_run(
         assert (row.outcome, row.resumed) == ("restored", row.records - 1), "the last run was in memory"
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("R8")
 def test_r8_a_kill_in_the_tail_leaves_the_store_as_it_was(whole: Application) -> None:
     _lag(whole)
@@ -502,6 +504,7 @@ def test_r8_a_kill_in_the_tail_leaves_the_store_as_it_was(whole: Application) ->
     whole.assert_oracle()
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("R8")
 def test_r8_processing_completes_a_swap_that_was_interrupted(whole: Application) -> None:
     flip_bit(whole.live)
@@ -510,6 +513,7 @@ def test_r8_processing_completes_a_swap_that_was_interrupted(whole: Application)
     whole.assert_oracle()
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("R7", "R8")
 def test_r7_r8_a_replaced_store_whose_swap_was_interrupted_is_whole_after_a_rerun(whole: Application) -> None:
     broker.delete_topic(whole.servers, whole.changelog)
@@ -525,6 +529,7 @@ def test_r7_r8_a_replaced_store_whose_swap_was_interrupted_is_whole_after_a_reru
     assert record.topic_id == changelog.topic_id
 
 
+@pytest.mark.long
 def test_staging_left_by_a_killed_run_does_not_leak_into_the_next(whole: Application) -> None:
     paths = whole.store_spec().paths
     for directory in (paths.staging(STORE), paths.runs(STORE) / "0-0", paths.staged_own):

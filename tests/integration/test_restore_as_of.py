@@ -86,7 +86,7 @@ def test_as_of_a_time_has_what_is_not_younger(application: Application, after_ms
     assert (log.start, log.last_stable) == (0, end)
 
 
-@pytest.mark.short_for("window")
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["key-value", "window"])
 def test_as_of_a_time_an_empty_partition_has_an_empty_store(bootstrap_servers: str, tmp_path: Path, kind: str) -> None:
     windowed = {"kind": "window", "retention_ms": 600_000, "window_size_ms": 60_000} if kind == "window" else {}
@@ -109,6 +109,7 @@ def test_as_of_a_time_an_empty_partition_has_an_empty_store(bootstrap_servers: s
     assert restore(specs[0]._replace(label="another")).outcome == "skipped"
 
 
+@pytest.mark.long
 def test_as_of_a_time_a_partition_whose_records_were_deleted_is_refused(application: Application) -> None:
     broker.set_topic_config(application.servers, application.changelog, cleanup_policy="delete")
     broker.delete_records(application.servers, application.changelog, 17)
@@ -167,6 +168,7 @@ def test_r16_a_compacted_log_is_refused_unless_best_effort_will_do(bootstrap_ser
     assert (row.failure, row.exact) == (None, False)
 
 
+@pytest.mark.long
 def test_a_target_in_use_is_refused_and_a_rerun_does_nothing_twice(application: Application, tmp_path: Path) -> None:
     claim_target(tmp_path / "then", application.state_dir, AsOf(offset=5))
     there = application.store_spec().model_copy(update={"state_dir": tmp_path / "then"})
@@ -234,6 +236,7 @@ def everything(directory: Path) -> dict[str, tuple[int, int]]:
     return {str(path): (stat.st_ino, stat.st_size) for path, stat in found.items() if not path.name.endswith("lock")}
 
 
+@pytest.mark.long
 def test_a_plan_says_what_would_be_done_and_why_and_does_nothing(application: Application) -> None:
     before = everything(application.state_dir)
     planned = plan_restore(application.restore_spec())
@@ -259,6 +262,7 @@ def _task_directories(application: Application) -> list[Path]:
     return [application.state_dir, paths.application_dir, own, own.parent, own.parent.parent]
 
 
+@pytest.mark.long
 def test_a_plan_tells_why_it_would_be_refused(application: Application) -> None:
     spec = application.restore_spec("full", force=True)
     planned = plan_restore(spec._replace(store=spec.store.model_copy(update={"changelog": None})))
@@ -285,6 +289,7 @@ def test_r5_the_consumer_groups_offsets_do_not_matter(application: Application, 
     assert contents[0] == contents[1] == contents[2] == fold(consume(application.servers, application.changelog)[0])
 
 
+@pytest.mark.long
 def test_a_restore_says_how_far_it_is(
     application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -251,6 +251,7 @@ def _die_after(seconds: float) -> None:
     timer.start()
 
 
+@pytest.mark.long
 def test_another_run_on_other_nodes_goes_on_with_what_was_committed(windows: Distributed) -> None:
     dying.die_in(windows.distributed("killed"), "restore, range committed:2")
     plan = plan_restore(windows.distributed("other").spec)
@@ -470,6 +471,7 @@ def test_where_a_merged_file_is_damaged_or_gone_one_task_builds_the_store_alone(
     assert_whole(windows, done, row)
 
 
+@pytest.mark.long
 def test_where_the_archive_does_not_answer_for_a_while_one_task_builds_the_store_alone(
     windows: Distributed, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -534,6 +536,7 @@ def test_a_part_that_two_attempts_do_is_committed_once(windows: Distributed) -> 
 # -- clean-up ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_what_a_killed_restore_has_left_is_cleaned_up_after_the_grace_period(windows: Distributed) -> None:
     dying.die_in(windows.distributed(), "restore, key range committed:2")
     left = windows.builds()

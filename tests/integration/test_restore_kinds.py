@@ -86,7 +86,7 @@ def test_r9_r2_every_kind_has_the_rows_of_a_replay_however_its_log_is_cut(
 SORTED, REPLAYED = 1, 1 << 60
 
 
-@pytest.mark.short_for("window-1", "session-1152921504606846976")
+@pytest.mark.short_for("window-1")
 @pytest.mark.behaviour("S3")
 @pytest.mark.parametrize(
     ("kind", "least"),
@@ -195,7 +195,7 @@ def test_r8_a_killed_restore_of_segments_left_them_untouched_or_is_completed(win
     opened.close()
 
 
-@pytest.mark.short_for("session")
+@pytest.mark.long
 @pytest.mark.behaviour("R8")
 @pytest.mark.parametrize("ranges", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_r8_a_rerun_goes_on_behind_the_runs_of_a_killed_restore(
@@ -210,6 +210,7 @@ def test_r8_a_rerun_goes_on_behind_the_runs_of_a_killed_restore(
     assert stored(store, store.live) == replayed(store, tmp_path / "replayed")
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("R8")
 def test_r8_what_was_logged_after_the_kill_is_read_by_the_rerun(windows: Application, tmp_path: Path) -> None:
     store = windows.store_spec()
@@ -265,7 +266,7 @@ def test_r6_runs_that_do_not_fit_the_log_any_more_are_not_used(
 # -- ranges that others read ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.short_for("key-value", "window")
+@pytest.mark.short_for("window")
 def test_r9_ranges_read_by_others_are_taken_over(application: Application, tmp_path: Path) -> None:
     store = application.store_spec()
     spec = application.restore_spec()._replace(ranges=3)
@@ -278,6 +279,7 @@ def test_r9_ranges_read_by_others_are_taken_over(application: Application, tmp_p
     assert stored(store, store.live) == replayed(store, tmp_path / "replayed")
 
 
+@pytest.mark.long
 def test_a_range_that_failed_is_read_when_the_store_is_put_together(windows: Application, tmp_path: Path) -> None:
     store = windows.store_spec()
     spec = windows.restore_spec()._replace(ranges=3)
@@ -337,7 +339,7 @@ SABOTAGES = {
 PARTITION: list[Any] = [None]
 
 
-@pytest.mark.short_for("a row more", "left open")
+@pytest.mark.short_for("a row more")
 @pytest.mark.parametrize("sabotage", SABOTAGES)
 def test_a_store_that_is_not_what_was_written_never_goes_live(
     bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sabotage: str
@@ -356,6 +358,7 @@ def test_a_store_that_is_not_what_was_written_never_goes_live(
     assert application.verify().status is Status.OK
 
 
+@pytest.mark.long
 def test_a_damaged_window_store_is_restored(windows: Application, tmp_path: Path) -> None:
     store = windows.store_spec()
     whole(restore(windows.restore_spec()))

@@ -73,6 +73,7 @@ def test_stores_of_one_task_do_not_wait_for_each_others_lock(
     assert [row.keys for row in rows] == [2] * 2
 
 
+@pytest.mark.long
 def test_tasks_of_a_piece_are_restored_beside_each_other_and_one_that_is_held_keeps_no_other_waiting(
     bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,6 +83,7 @@ def test_a_snapshot_that_lacks_a_file_is_no_restore_point_and_an_older_one_is(ar
     assert (point.snapshot, point.usable) == (newer, False)
 
 
+@pytest.mark.long
 def test_without_snapshots_or_an_archive_that_answers_the_store_is_verified_all_the_same(
     archived: Archived, tmp_path: Path
 ) -> None:
@@ -125,6 +126,7 @@ def test_what_a_log_has_lost_comes_from_a_later_snapshot_without_a_person(archiv
     assert archived.process([(b"newer", b"value")]).failure is None
 
 
+@pytest.mark.long
 def test_a_snapshot_of_a_log_that_was_cut_does_not_take_the_place_of_a_store_with_more(
     bootstrap_servers: str, tmp_path: Path
 ) -> None:

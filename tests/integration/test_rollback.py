@@ -92,6 +92,7 @@ def test_every_kind_is_put_back_as_it_was_and_forth_again(bootstrap_servers: str
     assert found(application) == after
 
 
+@pytest.mark.long
 def test_a_store_that_was_broken_is_broken_again_and_can_be_restored_again(replaced: Application) -> None:
     broken, damaged = found(replaced), files(replaced.live)
     assert broken.status is Status.CORRUPT
@@ -118,6 +119,7 @@ def test_a_store_that_is_gone_is_replaced_without_leaving_anything_in_quarantine
     assert refused.failure.message.startswith(f"{replaced.name}/{STORE}/0_0 has no replaced store in ")
 
 
+@pytest.mark.long
 def test_an_application_goes_on_from_a_store_that_was_put_back(bootstrap_servers: str, tmp_path: Path) -> None:
     application = Application(bootstrap_servers, tmp_path)
     application.process([(b"a", b"1"), (b"b", b"1")])
@@ -164,7 +166,7 @@ def test_offsets_of_a_checkpoint_file_come_back_with_their_store(bootstrap_serve
 # -- killed -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.short_for(every=5)
+@pytest.mark.short_for("swap, before the last rename-True")
 @pytest.mark.behaviour("R8")
 @pytest.mark.parametrize("kind", ["key-value", "session"])
 @pytest.mark.parametrize(
@@ -280,6 +282,7 @@ def test_what_was_never_replaced_ends_with_2(replaced: Application, command: Run
     assert (ran.code, "has no replaced store" in ran.err) == (2, True)
 
 
+@pytest.mark.long
 def test_a_store_of_two_applications_is_asked_for(
     replaced: Application, bootstrap_servers: str, tmp_path: Path, command: Run
 ) -> None:

@@ -49,7 +49,7 @@ def diff(tmp_path: Path) -> Diff:
     return Diff(tmp_path)
 
 
-@pytest.mark.short_for(every=4)
+@pytest.mark.short_for("plain")
 @pytest.mark.parametrize("definition", ALL_STORES, ids=lambda definition: definition.name)
 def test_rows_that_differ_are_counted_and_their_keys_are_told(
     tmp_path: Path, diff: Diff, definition: StoreDefinition

@@ -111,6 +111,7 @@ def test_who_was_killed_after_he_began_a_generation_goes_on_with_it(
     assert read_manifest(archived.objects, directory, newest).parent == first
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("again", ["process", pytest.param("snapshot create", marks=pytest.mark.long)])
 def test_at_least_once_a_generation_that_could_not_be_begun_is_begun_later(
     bootstrap_servers: str, tmp_path: Path, again: str
@@ -155,6 +156,7 @@ def test_what_was_opened_before_its_generation_was_begun_is_not_followed_by_what
 # -- what must not be published, or used, or replaced -----------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_what_was_written_at_least_once_is_not_published_until_it_was_rebuilt(
     bootstrap_servers: str, tmp_path: Path
 ) -> None:
@@ -169,6 +171,7 @@ def test_what_was_written_at_least_once_is_not_published_until_it_was_rebuilt(
     assert archived.process([(b"newer", b"value")]).snapshots[0].failure is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("generation", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_a_store_with_nothing_to_do_is_published_again_if_its_archive_was_emptied(
     archived: Archived, generation: int

@@ -116,6 +116,7 @@ def test_auto_begins_with_the_snapshot_where_that_reads_less(bootstrap_servers: 
     assert archived.restored("full").mode == "full"
 
 
+@pytest.mark.short_for("1")
 @pytest.mark.parametrize("damaged", [1, 2])
 def test_a_damaged_snapshot_is_passed_over_for_an_older_one_and_then_for_the_log(
     archived: Archived, caplog: pytest.LogCaptureFixture, damaged: int
@@ -210,6 +211,7 @@ def test_a_diverged_store_is_rebuilt_from_its_log_and_its_snapshots_are_not_used
     assert archived.contents().keys() == expected.keys() | {b"new"}
 
 
+@pytest.mark.long
 def test_a_store_that_is_put_back_begins_a_generation_of_snapshots(archived: Archived) -> None:
     archived.process(ROWS)
     archived.restored("full", force=True)
@@ -263,6 +265,7 @@ def test_a_snapshot_of_a_recreated_log_is_made_on_demand_and_begins_a_generation
     assert again.published.snapshot.startswith("00000001-")
 
 
+@pytest.mark.long
 def test_an_accepted_loss_begins_a_generation_and_the_snapshots_before_it_stay(archived: Archived) -> None:
     archived.process(ROWS)
     (whole,) = archived.snapshots()
@@ -278,6 +281,7 @@ def test_an_accepted_loss_begins_a_generation_and_the_snapshots_before_it_stay(a
     assert [str(one.name) for one in found.snapshots] == [row.published.snapshot, whole]
 
 
+@pytest.mark.long
 def test_a_snapshot_that_was_published_damaged_is_passed_over_and_marked(archived: Archived) -> None:
     archived.process(ROWS)
     (good,) = archived.snapshots()
@@ -330,6 +334,7 @@ def test_a_lost_node_leaves_nothing_to_restore_of_a_store_into_which_nothing_was
         assert (row.before, row.outcome) == (Status.EMPTY, "skipped")
 
 
+@pytest.mark.long
 def test_a_store_that_is_begun_anew_does_not_take_the_place_of_snapshots_with_more(archived: Archived) -> None:
     archived.process(ROWS)
     names = archived.snapshots()
@@ -342,6 +347,7 @@ def test_a_store_that_is_begun_anew_does_not_take_the_place_of_snapshots_with_mo
     assert archived.snapshots() == names
 
 
+@pytest.mark.long
 def test_a_store_that_was_only_caught_up_is_not_published_where_two_may_have_written(
     bootstrap_servers: str, tmp_path: Path
 ) -> None:
@@ -353,6 +359,7 @@ def test_a_store_that_was_only_caught_up_is_not_published_where_two_may_have_wri
     assert archived.restored("full", force=True, label="again").published.failure is None
 
 
+@pytest.mark.long
 def test_what_grew_from_a_suspect_snapshot_is_not_published(archived: Archived) -> None:
     archived.process(ROWS)
     (directory,) = archived.directories()
@@ -363,6 +370,7 @@ def test_what_grew_from_a_suspect_snapshot_is_not_published(archived: Archived) 
     assert archived.snapshots() == []
 
 
+@pytest.mark.long
 def test_a_file_that_the_archive_has_lost_is_uploaded_again(archived: Archived) -> None:
     archived.process(ROWS)
     for found in list(archived.objects.entries(BLOBS)):
@@ -381,7 +389,7 @@ def _archived(application: Application, directory: Path) -> ArchiveSpec:
     return found
 
 
-@pytest.mark.short_for("plain window", "session")
+@pytest.mark.short_for("session")
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_a_snapshot_that_was_made_from_the_log_and_the_rest_of_it_give_what_all_of_it_gives(
     bootstrap_servers: str, tmp_path: Path, kind: str
@@ -437,6 +445,7 @@ def _sort_tails() -> None:
     tail.LEAST_SORTED = 1
 
 
+@pytest.mark.short_for("restore, snapshot fetched")
 @pytest.mark.parametrize("point", [*SHORT, *(pytest.param(point, marks=pytest.mark.long) for point in LONG)])
 def test_a_restore_from_a_snapshot_that_is_killed_anywhere_is_completed_by_the_next(
     archived: Archived, point: str
@@ -516,6 +525,7 @@ def history_of(archived: Archived, name: str) -> tuple[Any, Any]:
     )
 
 
+@pytest.mark.long
 def test_snapshots_are_made_from_the_log_by_command(
     bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -572,6 +582,7 @@ def test_process_publishes_what_is_exactly_once_and_the_command_only_if_it_is_na
     assert (row["grown_from"], row["records"]) == (archived.snapshots()[-1], 0)
 
 
+@pytest.mark.long
 def test_maintenance_cleans_the_archive_up_and_its_failure_is_a_row(archived: Archived, tmp_path: Path) -> None:
     for number in range(3):
         archived.process([(b"%d" % number, b"value")])

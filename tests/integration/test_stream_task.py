@@ -89,6 +89,7 @@ def test_commit_interval_commits_on_the_way(bootstrap_servers: str, tmp_path: Pa
     application.assert_oracle()
 
 
+@pytest.mark.long
 def test_outputs_and_stores_of_other_tasks_are_left_alone(bootstrap_servers: str, tmp_path: Path) -> None:
     application = Application(bootstrap_servers, tmp_path, partitions=2)
     application.send([(b"a", b"1"), (b"c", b"1")], 0)
@@ -100,6 +101,7 @@ def test_outputs_and_stores_of_other_tasks_are_left_alone(bootstrap_servers: str
     application.assert_oracle(1)
 
 
+@pytest.mark.long
 def test_odd_keys_are_kept_and_an_empty_value_is_not_a_delete(bootstrap_servers: str, tmp_path: Path) -> None:
     application = Application(bootstrap_servers, tmp_path)
     application.process([(key, b"") for key in (b"", b"\0\0", b"\xff", b"k" * 100_000, "Ü/../x".encode())])
@@ -150,6 +152,7 @@ def test_r12_k14_stores_that_were_left_at_different_offsets_catch_up_each(
     assert application.contents(store="latest") == latest
 
 
+@pytest.mark.long
 def test_t8_recovering_twice_changes_nothing(application: Application) -> None:
     application.process(INPUT[:3])
     application.send(INPUT[3:])
@@ -265,6 +268,7 @@ def test_r17_processing_goes_on_from_the_stores_position_when_told_to(applicatio
     application.assert_oracle()
 
 
+@pytest.mark.long
 def test_r17_a_store_without_a_position_cannot_be_gone_on_from(application: Application) -> None:
     application.process(INPUT)
     _forget_group(application)
@@ -272,7 +276,7 @@ def test_r17_a_store_without_a_position_cannot_be_gone_on_from(application: Appl
     assert f"position of {STORE} is unknown" in application.fails("InputOffsetError", resume_from_position=True)
 
 
-@pytest.mark.short_for("crash replay")
+@pytest.mark.long
 @pytest.mark.behaviour("R17")
 @pytest.mark.parametrize("way", ["crash replay", "tail restore", pytest.param("sorted tail", marks=pytest.mark.long)])
 def test_r17_rows_that_were_replayed_make_the_position_unknown(
@@ -324,6 +328,7 @@ def _forget_when_it_was_whole(application: Application) -> None:
     paths.record(store).write_text(StoreRecord(topic_id=record.topic_id, caught_up_ms=1).model_dump_json())
 
 
+@pytest.mark.long
 def test_r6_a_whole_store_goes_on_after_a_pause_longer_than_tombstones_are_kept(application: Application) -> None:
     # Only the last transaction's marker lies beyond the committed offset: nothing can have been missed.
     application.process(INPUT)
@@ -333,6 +338,7 @@ def test_r6_a_whole_store_goes_on_after_a_pause_longer_than_tombstones_are_kept(
     application.assert_oracle()
 
 
+@pytest.mark.long
 def test_r6_a_whole_store_without_our_record_goes_on(application: Application) -> None:
     # As brought by Kafka Streams, or with our own directory lost.
     application.process(INPUT)
@@ -385,7 +391,7 @@ def test_r7_a_store_ahead_of_its_changelog_is_refused_untouched(application: App
     assert application.committed() == 1_000
 
 
-@pytest.mark.short_for("start")
+@pytest.mark.long
 @pytest.mark.behaviour("R7")
 @pytest.mark.parametrize("lost", ["start", "end"])
 def test_r7_a_damaged_store_is_not_rebuilt_from_a_changelog_that_lost_what_it_had(
@@ -546,6 +552,7 @@ def test_a_poison_record_is_named_and_nothing_of_its_transaction_is_visible(appl
     application.assert_oracle()
 
 
+@pytest.mark.long
 def test_no_broker_is_a_failure_that_may_be_retried(application: Application) -> None:
     application.process(INPUT)
     row = application.run(bootstrap_servers=broker.NO_BROKER, kafka_timeout_s=1)
@@ -566,6 +573,7 @@ def test_f8_a_value_with_an_unknown_timestamp_is_logged_with_the_time_of_its_rec
     assert logged.timestamp > 0
 
 
+@pytest.mark.long
 def test_r12_one_store_that_fails_to_commit_does_not_keep_the_others_from_it(
     bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,7 +65,7 @@ def assert_whole(application: Application) -> None:
     assert row.contents.equal == len(rows)
 
 
-@pytest.mark.short_for("exactly_once_v2-plain", "at_least_once-transactional")
+@pytest.mark.short_for("exactly_once_v2-plain")
 @every_key_value
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
 def test_a_suppliers_store_is_processed_and_every_depth_finds_it_whole(
@@ -79,7 +79,7 @@ def test_a_suppliers_store_is_processed_and_every_depth_finds_it_whole(
     assert_whole(application)
 
 
-@pytest.mark.short_for("Kafka committed, stores not-timestamped", "stores committed-transactional")
+@pytest.mark.short_for("Kafka committed, stores not-timestamped")
 @every_key_value
 @pytest.mark.parametrize("point", ["flushed, not committed", "Kafka committed, stores not", "stores committed"])
 def test_a_suppliers_store_is_what_its_log_gives_after_a_crash(
@@ -123,7 +123,7 @@ def test_a_damaged_store_of_a_supplier_is_found_and_restored(
     assert_whole(application)
 
 
-@pytest.mark.short_for("transactional")
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["plain", "transactional"])
 def test_a_task_rebuilds_the_damaged_store_of_a_supplier(bootstrap_servers: str, tmp_path: Path, name: str) -> None:
     application = of_it(bootstrap_servers, tmp_path, name)
@@ -134,7 +134,7 @@ def test_a_task_rebuilds_the_damaged_store_of_a_supplier(bootstrap_servers: str,
     assert_whole(application)
 
 
-@pytest.mark.short_for("plain")
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["timestamped", "plain"])
 def test_rows_that_differ_from_the_log_are_told_and_what_replaced_them_can_be_rolled_back(
     bootstrap_servers: str, tmp_path: Path, name: str
@@ -161,7 +161,7 @@ def test_rows_that_differ_from_the_log_are_told_and_what_replaced_them_can_be_ro
     assert spec.paths.offsets(STORE).exists()
 
 
-@pytest.mark.short_for("plain")
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["plain", "transactional"])
 def test_a_store_of_a_supplier_that_lags_gets_the_tail_of_its_log(
     bootstrap_servers: str, tmp_path: Path, name: str
@@ -176,7 +176,7 @@ def test_a_store_of_a_supplier_that_lags_gets_the_tail_of_its_log(
     assert application.verify("deep").status is Status.OK
 
 
-@pytest.mark.short_for("session")
+@pytest.mark.long
 @pytest.mark.parametrize("name", list(WINDOWED))
 def test_windows_and_sessions_of_a_supplier_are_restored_and_compared(
     bootstrap_servers: str, tmp_path: Path, name: str
@@ -191,6 +191,7 @@ def test_windows_and_sessions_of_a_supplier_are_restored_and_compared(
     assert found.contents.equal > 20
 
 
+@pytest.mark.long
 def test_what_reads_rows_for_long_keeps_to_the_memory_that_it_is_given(bootstrap_servers: str, tmp_path: Path) -> None:
     application = of_it(bootstrap_servers, tmp_path, "timestamped")
     application.process([(b"%05d" % number, b"1") for number in range(3_000)])
@@ -233,6 +234,7 @@ def test_a_supplier_that_does_not_fit_is_refused_when_it_is_applied_and_when_it_
     assert re.search(what, row.failure.message)
 
 
+@pytest.mark.long
 def test_a_suppliers_store_in_memory_is_filled_from_its_log_in_each_run(bootstrap_servers: str, tmp_path: Path) -> None:
     store = StoreDefinition(name=STORE, engine="in_memory", supplier=f"{_MODULE}:in_memory")
     application = Application(bootstrap_servers, tmp_path, stores=[store])
@@ -285,7 +287,7 @@ def test_a_store_that_gets_a_supplier_or_loses_it_is_filled_from_its_log(
     assert application.verify("deep").status is Status.OK
 
 
-@pytest.mark.short_for("plain")
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["plain", "transactional"])
 def test_a_task_that_finds_the_directory_of_a_suppliers_store_gone_fills_it_anew(
     bootstrap_servers: str, tmp_path: Path, name: str
@@ -322,6 +324,7 @@ def test_a_suppliers_store_that_fails_when_it_is_read_is_damaged_and_no_record_i
     assert_whole(application)
 
 
+@pytest.mark.long
 def test_a_tail_does_not_commit_what_a_crash_left_staged(bootstrap_servers: str, tmp_path: Path) -> None:
     store = StoreDefinition(name=STORE, supplier=f"{_MODULE}:stages_on_disk")
     application = Application(bootstrap_servers, tmp_path, stores=[store])
@@ -356,7 +359,7 @@ def test_duplicates_of_a_suppliers_window_store_are_refused() -> None:
         StoreDefinition(**WINDOWED["window"].model_dump() | {"retain_duplicates": True})
 
 
-@pytest.mark.short_for("timestamped")
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["timestamped", "transactional"])
 def test_a_suppliers_store_is_built_as_of_an_offset_and_the_live_one_stays(
     bootstrap_servers: str, tmp_path: Path, name: str

@@ -162,6 +162,7 @@ def test_a_record_from_the_future_goes_to_the_dead_letters_and_moves_no_stream_t
     assert application.contents() == {b"a": ValueAndTimestamp(b"2", T0 + 1)}
 
 
+@pytest.mark.long
 def test_a_close_that_fails_is_reported_and_undoes_nothing(bootstrap_servers: str, tmp_path: Path) -> None:
     stores = [StoreDefinition(name=STORE, engine="rocksDB")]
     application = Application(bootstrap_servers, tmp_path, stores=stores)
@@ -192,6 +193,7 @@ def test_a_processor_asks_for_a_commit_and_it_comes_after_the_record(
 # -- recover (KIP-844) --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_transactional_store_is_asked_to_recover_its_own_offset_and_rebuilt_if_it_cannot(
     bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,7 @@ def test_empty_where_neither_store_nor_changelog_exists(application: Application
     assert (row.status, row.action) == (Status.EMPTY, Action.NONE)
 
 
+@pytest.mark.long
 def test_r4_empty_where_the_changelog_has_only_aborted_records(application: Application) -> None:
     transaction(application.servers, application.changelog, [(b"a", b"1")], end="abort")
     assert application.verify().status is Status.EMPTY
@@ -73,6 +74,7 @@ def test_r4_empty_where_the_changelog_has_only_aborted_records(application: Appl
     assert application.verify().status is Status.EMPTY
 
 
+@pytest.mark.short_for("abort")
 @pytest.mark.parametrize("end", ["commit", "abort"])
 def test_r2_marker_or_aborted_transaction_at_the_end_is_no_lag(whole: Application, end: str) -> None:
     rows: list[Row] = [] if end == "commit" else [(b"a", b"9"), (b"x", b"9")]
@@ -126,6 +128,7 @@ def test_rows_without_an_offset_are_not_ok_because_the_log_is_empty(
     assert not application.verify().healthy
 
 
+@pytest.mark.long
 def test_l1_offset_that_is_still_in_a_checkpoint_file_counts(whole: Application) -> None:
     committed = whole.committed()
     whole.write_anew(whole.contents())
@@ -157,12 +160,14 @@ def test_r7_ahead_at_or_beyond_the_high_watermark(whole: Application, beyond: in
     assert (row.status, row.action, row.committed) == (Status.AHEAD, Action.BY_HAND, beyond)
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("R7")
 def test_r7_last_offset_of_the_log_is_not_ahead(whole: Application) -> None:
     move_beyond(whole.live, whole.store_spec().partition, 5)
     assert whole.verify().status is Status.OK
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("R7")
 def test_r7_hung_transaction_does_not_make_a_store_ahead(whole: Application) -> None:
     hung = transaction(whole.servers, whole.changelog, [(b"hung", b"1")], end="open")
@@ -184,6 +189,7 @@ def test_truncated(whole: Application) -> None:
     assert (row.status, row.action, row.start) == (Status.TRUNCATED, Action.BY_HAND, 7)
 
 
+@pytest.mark.long
 def test_log_that_starts_right_behind_the_store_is_not_truncated(whole: Application) -> None:
     whole.send([(b"a", b"3")])
     dying.die_in(whole.task_spec(), "Kafka committed, stores not")
@@ -234,7 +240,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.short_for("bit flipped", "CURRENT gone", "MANIFEST gone")
+@pytest.mark.short_for("bit flipped", "MANIFEST gone")
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_corrupt(whole: Application, damage: str) -> None:
     DAMAGES[damage](whole.live)
@@ -243,7 +249,7 @@ def test_corrupt(whole: Application, damage: str) -> None:
     assert str(whole.live) in row.detail
 
 
-@pytest.mark.short_for("True-deep", "False-offsets")
+@pytest.mark.long
 @pytest.mark.parametrize("depth", ["offsets", "deep"])
 @pytest.mark.parametrize("sealed", [True, False])
 def test_rows_beside_an_empty_database_are_corrupt_and_left_alone(
@@ -338,7 +344,7 @@ def test_r11_tasks_of_one_application_do_not_lock_each_other_out(bootstrap_serve
         assert application.verify().status is Status.EMPTY
 
 
-@pytest.mark.short_for("False-offsets", "True-scan")
+@pytest.mark.short_for("False-offsets")
 @pytest.mark.parametrize(("lost", "depth"), [(False, "offsets"), (False, "deep"), (True, "scan")])
 def test_unreachable_broker_is_an_error_and_never_a_status(whole: Application, lost: bool, depth: Depth) -> None:
     if lost:
@@ -359,6 +365,7 @@ def test_r8_a_swap_that_was_interrupted_is_finished_before_verification(whole: A
     whole.assert_oracle()
 
 
+@pytest.mark.long
 def test_record_that_cannot_be_read_is_no_record(whole: Application) -> None:
     whole.store_spec().paths.record(STORE).write_text("{")
     assert read_record(whole.store_spec().paths, STORE) is None

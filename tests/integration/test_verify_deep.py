@@ -84,6 +84,7 @@ def test_o1_a_whole_store_is_equal_to_the_fold_of_its_log(whole: Application) ->
     assert not scratch(whole).exists()
 
 
+@pytest.mark.long
 def test_nothing_is_left_of_a_large_log_that_did_not_fit_into_memory(bootstrap_servers: str, tmp_path: Path) -> None:
     application = Application(bootstrap_servers, tmp_path)
     application.process([(b"%d" % (number % 500), b"1") for number in range(3_000)])
@@ -106,7 +107,7 @@ CHANGES: dict[str, tuple[Mapping[bytes, bytes | None], str]] = {
 }
 
 
-@pytest.mark.short_for("a row that was deleted is back", "a row has an older value")
+@pytest.mark.short_for("a row that was deleted is back")
 @pytest.mark.parametrize("change", CHANGES)
 def test_rows_that_offsets_and_checksums_say_nothing_of(whole: Application, change: str) -> None:
     changes, found = CHANGES[change]
@@ -182,6 +183,7 @@ def test_a_truncated_manifest_of_a_store_without_a_seal_is_found(whole: Applicat
     assert looked_whole, "at no cut was the store wrong and looked whole: this test shows nothing"
 
 
+@pytest.mark.long
 def test_a_store_that_lags_is_compared_up_to_where_it_is(whole: Application) -> None:
     whole.send([(b"a", b"3"), (b"c", None), (b"d", b"1")])
     dying.die_in(whole.task_spec(), "Kafka committed, stores not")
@@ -190,6 +192,7 @@ def test_a_store_that_lags_is_compared_up_to_where_it_is(whole: Application) -> 
     assert (row.contents.equal, row.contents.differing) == (2, 0)
 
 
+@pytest.mark.long
 def test_a_key_changed_behind_the_store_is_not_judged_and_others_are(whole: Application) -> None:
     whole.send([(b"a", b"3")])
     dying.die_in(whole.task_spec(), "Kafka committed, stores not")
@@ -200,6 +203,7 @@ def test_a_key_changed_behind_the_store_is_not_judged_and_others_are(whole: Appl
     assert whole.verify("deep").status is Status.DIVERGED
 
 
+@pytest.mark.long
 def test_a_timestamp_that_the_store_does_not_know_is_no_difference(bootstrap_servers: str, tmp_path: Path) -> None:
     application = Application(bootstrap_servers, tmp_path, processor="keep_timestamp_unknown")
     application.process([(b"a", b"1"), (b"b", b"2")])
@@ -223,6 +227,7 @@ def test_rows_that_the_log_has_lost_by_deletion_are_not_judged(whole: Applicatio
     assert (row.status, row.contents.not_judged, row.contents.log_rows) == (Status.OK, 2, 0)
 
 
+@pytest.mark.long
 def test_a_row_that_is_back_although_the_rest_of_the_log_deletes_it_is_found(whole: Application) -> None:
     broker.set_topic_config(whole.servers, whole.changelog, cleanup_policy="compact,delete")
     broker.delete_records(whole.servers, whole.changelog, 4)  # what is left: the delete of b
@@ -233,6 +238,7 @@ def test_a_row_that_is_back_although_the_rest_of_the_log_deletes_it_is_found(who
     assert row.contents.not_judged == 2
 
 
+@pytest.mark.long
 def test_a_log_whose_start_moves_on_meanwhile_is_read_from_there(
     whole: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,6 +264,7 @@ def test_at_least_once(bootstrap_servers: str, tmp_path: Path) -> None:
 # -- samples ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_sample_compares_some_key_ranges_of_both_sides(bootstrap_servers: str, tmp_path: Path) -> None:
     application = Application(bootstrap_servers, tmp_path)
     application.process([(b"%05d" % (number * 7919 % 2_000), b"1") for number in range(2_000)])
@@ -315,7 +322,7 @@ def test_a_segment_that_is_gone_is_damage_sealed_or_not(segmented: Application) 
     assert row.contents.only_in_log > 0
 
 
-@pytest.mark.short_for("session")
+@pytest.mark.long
 def test_a_damaged_segment_is_named(segmented: Application) -> None:
     spec = segmented.store_spec()
     victim = max((file for file in spec.live.rglob("*.sst")), key=lambda file: file.stat().st_size)
@@ -326,7 +333,7 @@ def test_a_damaged_segment_is_named(segmented: Application) -> None:
     assert (row.status, row.action, row.file) == (Status.CORRUPT, Action.FULL, str(victim))
 
 
-@pytest.mark.short_for("window")
+@pytest.mark.long
 def test_a_segment_that_waits_to_be_dropped_is_not_compared(segmented: Application) -> None:
     spec = segmented.store_spec()
     oldest = min(databases(spec))
@@ -336,6 +343,7 @@ def test_a_segment_that_waits_to_be_dropped_is_not_compared(segmented: Applicati
     assert (row.status, row.sealed) == (Status.OK, False)
 
 
+@pytest.mark.long
 def test_windows_that_the_log_has_dropped_by_age_are_not_judged(bootstrap_servers: str, tmp_path: Path) -> None:
     application = Application(bootstrap_servers, tmp_path, stores=[WINDOWS])
     application.defined(processor="tests.integration.test_verify_deep:write_window")
@@ -377,6 +385,7 @@ def duplicates(bootstrap_servers: str, tmp_path: Path) -> Application:
     return application
 
 
+@pytest.mark.long
 def test_windows_that_keep_duplicates_are_compared_whatever_their_numbers(duplicates: Application) -> None:
     row = duplicates.verify("deep")
     assert (row.status, row.contents.equal, row.contents.differing) == (Status.OK, 32, 0)

@@ -71,6 +71,7 @@ def test_a_record_that_is_compacted_away_once_the_end_was_asked_for_is_not_judge
     assert (row.status, row.action) == (Status.OK, Action.NONE)
 
 
+@pytest.mark.long
 def test_a_record_that_overtook_another_and_is_compacted_away_itself_leaves_its_key_unjudged(
     compacted: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +90,7 @@ def test_a_row_that_differs_is_found_while_other_keys_are_compacted_away(
     assert (row.status, [told.key for told in row.contents.first]) == (Status.DIVERGED, [b"b".hex()])
 
 
+@pytest.mark.long
 def test_records_behind_what_an_application_has_processed_of_its_input_may_have_overtaken_others(
     compacted: Application,
 ) -> None:
@@ -104,6 +106,7 @@ def test_records_behind_what_an_application_has_processed_of_its_input_may_have_
     assert (row.status, row.end, row.contents.not_judged) == (Status.OK, processed, 1)
 
 
+@pytest.mark.long
 def test_a_log_whose_start_moves_each_time_it_was_asked_for_is_compared_in_the_end(
     compacted: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:

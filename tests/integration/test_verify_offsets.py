@@ -81,11 +81,13 @@ def test_an_older_copy_of_the_store_beside_a_newer_record_is_found(whole: Applic
     assert (row.status, row.action, row.committed) == (Status.LAGGING, Action.FULL, 4)
 
 
+@pytest.mark.long
 def test_l1_an_offset_in_a_checkpoint_file_counts_also_where_the_store_is_sealed(whole: Application) -> None:
     whole.store_spec().paths.checkpoint.write_text(f"0\n1\n{whole.changelog} 0 1\n")
     assert whole.verify("offsets").committed == 1
 
 
+@pytest.mark.long
 def test_lag_is_counted_from_the_first_record_that_is_left(whole: Application) -> None:
     transaction(whole.servers, whole.changelog, [(b"a", b"9")] * 3, end="abort")
     assert whole.verify("offsets").lag == 0
@@ -106,7 +108,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.short_for("SST gone", "MANIFEST shorter")
+@pytest.mark.short_for("SST gone")
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damage_that_the_seal_shows(whole: Application, opened: list[str], damage: str) -> None:
     DAMAGES[damage](whole.live)
@@ -182,6 +184,7 @@ def test_who_was_only_passed_by_records_that_came_in_between_is_whole(
     assert (row.status, row.committed, len(calls)) == (Status.OK, 6, 2)
 
 
+@pytest.mark.long
 def test_stores_of_one_task_share_its_lock(bootstrap_servers: str, tmp_path: Path) -> None:
     application = Application(
         bootstrap_servers,
@@ -222,7 +225,7 @@ FILES: dict[str, Callable[[StorePartitionSpec], Path]] = {
 }
 
 
-@pytest.mark.short_for("True-our directory", "False-SST")
+@pytest.mark.short_for("False-SST")
 @pytest.mark.parametrize("refused", FILES)
 @pytest.mark.parametrize("sealed", [True, False])
 def test_a_missing_permission_is_never_taken_for_damage(

@@ -149,6 +149,7 @@ def test_a_rebuild_whose_runs_do_not_fit_in_memory_is_the_same(application: Appl
     assert application.verify("deep", run_bytes=1 << 12).status is Status.OK
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("V4")
 def test_a_store_that_is_behind_is_caught_up(application: Application, tmp_path: Path) -> None:
     first, second = versions(500, 4), versions(500, 5, BEGIN + 3_000_000)
@@ -190,6 +191,7 @@ def test_a_latest_value_that_was_changed_is_named(application: Application) -> N
     assert application.verify("deep").status is Status.OK
 
 
+@pytest.mark.long
 def test_a_version_that_was_removed_is_named(application: Application) -> None:
     times = [BEGIN + number for number in range(4)]
     application.process([(b"k", b"%013d%d" % (time, time)) for time in times])

@@ -118,6 +118,7 @@ def test_an_empty_disk_is_brought_up_from_snapshots_and_the_rest_of_the_logs_and
     assert {path: path.stat().st_mtime_ns for path in pod.state_dir.rglob("*.sst")} == written
 
 
+@pytest.mark.long
 def test_without_a_word_only_tasks_that_are_here_are_warmed(pod: Pod) -> None:
     assert pod.outcomes("--require") == {}
     assert pod.outcomes("--task", "0_1") == {"0_1": "warmed"}
@@ -133,6 +134,7 @@ def test_a_task_that_does_not_exist_is_named_with_those_that_do(pod: Pod) -> Non
     assert "0_0, 0_1" in failure["message"]
 
 
+@pytest.mark.long
 def test_a_store_that_is_near_the_end_of_its_log_is_left_alone(pod: Pod) -> None:
     shutil.copytree(pod.app.directory_before, pod.state_dir)
     (row,) = pod.warm("--task", "0_0", described=False)["rows"][:1]
@@ -143,6 +145,7 @@ def test_a_store_that_is_near_the_end_of_its_log_is_left_alone(pod: Pod) -> None
     assert list(pod.state_dir.rglob("quarantine/*/*")) == []  # the application needs the room
 
 
+@pytest.mark.long
 def test_without_the_archive_logs_are_read(pod: Pod) -> None:
     rows = pod.warm(*ALL, "--require", archive="file:///proc/nowhere")["rows"]
     assert [(row["outcome"], row["mode"]) for row in rows] == [("warmed", "full")] * PARTITIONS
@@ -193,6 +196,7 @@ def test_a_disk_without_room_is_said_and_keeps_nothing(pod: Pod, monkeypatch: py
     assert not any(pod.state_dir.rglob("*.sst"))
 
 
+@pytest.mark.short_for("swap, before the last rename")
 @pytest.mark.parametrize(
     "point",
     [

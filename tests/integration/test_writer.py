@@ -193,6 +193,7 @@ def _murmur2(data: bytes) -> int:
     return h ^ h >> 15
 
 
+@pytest.mark.long
 def test_keys_go_to_the_partitions_that_kafka_gives_them(bootstrap_servers: str) -> None:
     # Pairs from Kafka's own UtilsTest.testMurmur2 check the function above.
     known = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536, b"abc": 479470107}
@@ -214,6 +215,7 @@ def test_keys_go_to_the_partitions_that_kafka_gives_them(bootstrap_servers: str)
     assert found == {key: (_murmur2(key) & 0x7FFFFFFF) % PARTITIONS for key in keys}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("key", "value"), [(b"", b""), (b"k", b""), (b"\0", b"\0"), (b"k" * 100_000, b"v")])
 def test_odd_keys_and_values_arrive_as_they_are(bootstrap_servers: str, topic: str, key: bytes, value: bytes) -> None:
     writer = _writer(bootstrap_servers)

@@ -198,7 +198,7 @@ def within_history(rows: Sequence[Row], end: int) -> list[Row]:
     return [row for row in rows if row.start is None or row.end is None or row.end > begin]
 
 
-@each_cell
+@each_cell_of_make_faults
 def test_it_is_whole_at_every_depth(filled: Filled, store: Store) -> None:
     assert len(filled.contents.rows[StorePartition(store.name)]) > 15, "worth comparing"
     assert store.kind == "kv" or len(filled.stopped.databases(store)) > 1, "worth comparing"

@@ -142,6 +142,7 @@ def test_looking_leaves_the_applications_directory_as_it_is(stopped: Stopped, tm
     assert contents_of(copied.directory) == before
 
 
+@pytest.mark.short_for("deep")
 @pytest.mark.parametrize("depth", ["offsets", "scan", "deep"])
 def test_a_stopped_application_is_healthy(stopped: Stopped, depth: Depth) -> None:
     rows = stopped.verified(depth=depth)
@@ -398,6 +399,7 @@ def test_what_another_machine_prints_of_its_stores_restores_them_here(
     assert f"has retention_ms={2 * RETENTION_MS}, and is known here with {RETENTION_MS}" in said
 
 
+@pytest.mark.long
 def test_a_store_that_its_input_restores_is_described_with_its_changelog_and_stays_what_was_said(
     stopped: Stopped, tmp_path: Path, command: Run
 ) -> None:

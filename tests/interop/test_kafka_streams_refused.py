@@ -202,7 +202,7 @@ def as_before_4_3(state: Refused, *, closed: bool = True) -> None:
         paths.checkpoint.write_text(checkpoint_file.write(applied))
 
 
-@pytest.mark.short_for("killed")
+@pytest.mark.long
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "killed"])
 def test_the_stores_of_an_application_from_before_4_3_are_restored_as_it_has_them(
     stopped: Refused, tmp_path: Path, closed: bool

@@ -131,6 +131,7 @@ def upgraded(kafka_streams: Callable[..., KafkaStreams], tmp_path_factory: pytes
     return Upgraded(plain, seen, state, state.app.write(state.state_dir, TIMESTAMPED, in_task_1))
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("F6")
 def test_kafka_streams_reads_what_we_upgraded_and_what_nobody_has_upgraded_yet(upgraded: Upgraded) -> None:
     assert upgraded.seen.restored == dict.fromkeys(PARTS, 0)

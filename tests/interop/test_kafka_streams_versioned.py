@@ -146,6 +146,7 @@ def ours(spec: StorePartitionSpec) -> list[Row]:
     return [row for row in found if row.start is None or row.end is None or row.end > END - RETENTION_MS]
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("V3", "V5", "V7")
 def test_what_kafka_streams_wrote_is_known_and_healthy_and_answers_the_same(
     written: tuple[Stopped, list[Row]], stopped: Stopped

@@ -1,4 +1,7 @@
-"""Base dependencies carry the library and the command; what needs an extra says which."""
+"""Base dependencies carry the library and the command; what needs an extra says which.
+
+The environment takes long to make: `make test` has tests/unit/test_packages.py.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ import pytest
 
 from tests.integration.broker import create_topic, unique
 from tests.packaging.environments import Installed
+
+pytestmark = pytest.mark.long
 
 
 def test_the_library_imports_base_dependencies_alone(alone: Installed) -> None:
@@ -24,7 +29,6 @@ def test_the_library_imports_base_dependencies_alone(alone: Installed) -> None:
     assert Path(done.stdout.strip()).is_relative_to(alone.site_packages)
 
 
-@pytest.mark.long
 def test_the_command_defines_and_verifies_without_any_extra(
     alone: Installed, bootstrap_servers: str, tmp_path: Path
 ) -> None:

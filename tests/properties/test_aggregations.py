@@ -29,6 +29,7 @@ from statestore.tasks.aggregation import Aggregation, aggregation
 from tests.compositions import FORMATS
 from tests.integration.broker import Logged
 from tests.oracle.aggregations import COUNT, Functions, Model
+from tests.session.examples import examples
 
 CHANGELOG = TopicPartition("app-s-changelog", 0)
 BIG = 1 << 62
@@ -260,7 +261,7 @@ def _check(data: st.DataObject, case: str, shape: str, store_format: StoreFormat
 @pytest.mark.parametrize("store_format", [StoreFormat.PLAIN, StoreFormat.TIMESTAMPED])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("case", CASES)
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_results_are_kafka_streams_however_the_input_is_cut(
     data: st.DataObject, case: str, shape: str, store_format: StoreFormat

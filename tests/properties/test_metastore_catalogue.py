@@ -27,6 +27,7 @@ from statestore.metastore.definition_files import parse_definitions, to_yaml
 from statestore.metastore.evolution import internal_topic_names, partitions_of
 from statestore.metastore.plan import difference, put
 from statestore.model import changelog_topic
+from tests.session.examples import examples
 
 # Few names, so that commands meet; and names with dashes, so that `a` + `b-c` meets `a-b` + `c`.
 APPLICATIONS = st.sampled_from(["a", "a-b", "x"])
@@ -197,7 +198,7 @@ def require_equal(found: Catalogue, expected: Catalogue) -> None:
     assert list(found.applications) == list(expected.applications)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(STEPS, WRITERS)
 def test_a_log_is_rebuilt_the_same_at_every_offset_and_from_every_snapshot(steps: list[Step], writer: str) -> None:
     log, catalogues = written(steps, writer)
@@ -209,7 +210,7 @@ def test_a_log_is_rebuilt_the_same_at_every_offset_and_from_every_snapshot(steps
                 require_equal(rebuilt(log[start:end]), catalogues[end])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(STEPS, STEPS, WRITERS, st.data())
 def test_a_log_that_is_cut_at_any_point_goes_on_as_the_whole_one(
     before: list[Step], behind: list[Step], writer: str, data: st.DataObject
@@ -234,7 +235,7 @@ def test_a_log_that_is_cut_at_any_point_goes_on_as_the_whole_one(
             require_equal(short, full)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(STEPS, WRITERS)
 def test_no_two_applications_ever_log_to_one_changelog(steps: list[Step], writer: str) -> None:
     for catalogue in written(steps, writer)[1]:
@@ -246,7 +247,7 @@ def test_no_two_applications_ever_log_to_one_changelog(steps: list[Step], writer
         assert len(topics) == len(set(topics))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(definitions(), definitions())
 def test_definitions_are_equal_when_they_do_not_differ_and_survive_yaml(
     old: ApplicationDefinition, new: ApplicationDefinition
@@ -255,7 +256,7 @@ def test_definitions_are_equal_when_they_do_not_differ_and_survive_yaml(
     assert parse_definitions(to_yaml(new), "text") == {new.name: new}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(STEPS, WRITERS)
 def test_what_is_in_the_catalogue_is_not_put_again(steps: list[Step], writer: str) -> None:
     catalogue = written(steps, writer)[1][-1]

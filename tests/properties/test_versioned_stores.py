@@ -21,6 +21,7 @@ from statestore.stores.readers import IsolationLevel, VersionedRecord
 from statestore.stores.serdes import BYTES
 from statestore.stores.suppliers import in_memory_versioned_key_value_store, persistent_versioned_key_value_store
 from statestore.stores.views import read_only
+from tests.session.examples import examples
 
 KEYS = [b"", b"a", b"a\0", b"b"]
 RETENTION_MS = 60
@@ -106,7 +107,7 @@ def assert_same(shown, model: Model) -> None:
 @pytest.mark.behaviour("V1", "V2")
 @pytest.mark.parametrize("persistent", [True, False], ids=["rocksdb", "in_memory"])
 @pytest.mark.parametrize("transactional", [True, False], ids=["transactional", "direct"])
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=STEPS)
 def test_a_versioned_store_behaves_as_its_model(persistent, transactional, steps):
     make = persistent_versioned_key_value_store if persistent else in_memory_versioned_key_value_store
@@ -153,7 +154,7 @@ def test_a_versioned_store_behaves_as_its_model(persistent, transactional, steps
         store.close()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     puts=st.lists(st.tuples(st.integers(0, 12), st.none() | st.binary(max_size=2)), min_size=1, max_size=12),
     more=st.lists(st.tuples(st.integers(0, 12), st.none() | st.binary(max_size=2)), max_size=6),
@@ -183,7 +184,7 @@ def test_rows_laid_out_at_once_are_gone_on_with_like_those_that_were_put(puts, m
 
 
 @pytest.mark.behaviour("V2")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(puts=st.lists(st.tuples(st.sampled_from(KEYS), st.integers(-70, 40), st.none() | st.binary(max_size=2))))
 def test_rows_expire_alike_whether_or_not_a_record_can_be_undone(puts):
     times = timedelta(milliseconds=RETENTION_MS), timedelta(milliseconds=INTERVAL_MS)

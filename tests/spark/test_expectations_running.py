@@ -180,6 +180,7 @@ def test_rules_about_rows_are_counted_in_one_pass(spark: SparkSession, tmp_path:
     assert (verdict.verdict, verdict.expectations, jobs) == ("passed", 20, 5)
 
 
+@pytest.mark.long
 def test_stores_and_runs_are_in_one_index(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.createDataFrame(_ROWS, _DDL)
     (tmp_path / "own.json").write_text(json.dumps({"expectations": [_rule("key IS NOT NULL")]}))

@@ -67,7 +67,7 @@ def test_each_expectation_names_exactly_the_rows_that_break_it(spark: SparkSessi
     assert counts == {title: len(rows) for title, rows in example.broken.items() if title in counts}
 
 
-@pytest.mark.short_for("key-value")
+@pytest.mark.long
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_a_store_that_never_had_a_row_passes_and_one_that_lost_all_fails(
     spark: SparkSession, tmp_path: Path, kind: str

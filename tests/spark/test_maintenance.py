@@ -159,6 +159,7 @@ def test_old_files_of_runs_go_and_the_last_of_a_kind_and_what_is_not_ours_stay(f
     assert all(path.exists() for path in stays)
 
 
+@pytest.mark.long
 def test_an_old_state_directory_of_mode_as_of_goes_unless_it_is_in_use_or_somebody_elses(files, application):
     target = files.as_of_dir / "run"
     request = RestoreRequest(mode="as-of", as_of_offset=3, target=target, best_effort=True)

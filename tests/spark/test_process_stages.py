@@ -115,6 +115,7 @@ def test_r13_later_tasks_wait_for_a_locked_task_and_those_of_other_applications_
     }
 
 
+@pytest.mark.long
 def test_the_report_says_for_which_earlier_task_a_later_one_was_not_begun(run: Process, settings: Settings) -> None:
     servers = settings.bootstrap_servers
     failing = defined(servers, processor="tests.integration.support:count_or_fail", aggregations=[WINDOWED])

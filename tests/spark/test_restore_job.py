@@ -105,6 +105,7 @@ def test_a_suppliers_store_is_rebuilt_in_spark_tasks_by_a_replay_whatever_ranges
     assert [(row.status, row.contents and row.contents.equal) for row in found] == [(Status.OK, 40), (Status.OK, 3)]
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_leaves_the_rows_of_the_others_in_the_report(
     application: Application, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +139,7 @@ def test_a_store_that_was_found_to_diverge_is_rebuilt_although_it_looks_whole(
     assert [(row.task, row.mode) for row in report.rows] == [("0_0", "full"), ("0_1", None)]
 
 
+@pytest.mark.long
 def test_a_dry_run_reports_what_would_be_done(application: Application, run: Run, capsys: Any) -> None:
     report: RestorePlanReport = run("--dry-run", "--ranges", "2")
     assert [(row.task, row.status, row.mode, row.offsets, row.ranges) for row in report.rows] == [
@@ -148,6 +150,7 @@ def test_a_dry_run_reports_what_would_be_done(application: Application, run: Run
     assert "MISSING" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_as_of_goes_into_a_directory_of_its_own(application: Application, run: Run, tmp_path: Path) -> None:
     target = tmp_path / "then"
     point = ("--mode", "as-of", "--target", str(target))

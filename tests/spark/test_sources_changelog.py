@@ -91,6 +91,7 @@ def test_records_of_a_transaction_that_is_open_are_not_read(spark: SparkSession,
     writer.abort_transaction(30)
 
 
+@pytest.mark.long
 def test_changelog_leaves_values_out(spark: SparkSession, logged_store: LoggedStores) -> None:
     store = logged_store()
     store.log(0, RECORDS)

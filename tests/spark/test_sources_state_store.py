@@ -84,7 +84,7 @@ def _columns(definition: StoreDefinition) -> list[str]:
 # -- every kind -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.short_for(every=2)
+@pytest.mark.short_for("window", "session")
 @pytest.mark.parametrize("definition", ALL_STORES, ids=lambda definition: definition.name)
 def test_the_rows_are_those_that_the_library_reads_in_the_promised_types(
     spark: SparkSession, tmp_path: Path, definition: StoreDefinition
@@ -246,7 +246,7 @@ def test_a_key_and_a_range_of_keys_are_sought_and_not_filtered(tmp_path: Path, r
     assert rows_read["rows"] == 1 + 3 + 2
 
 
-@pytest.mark.short_for(every=2)
+@pytest.mark.short_for("window", "session")
 @pytest.mark.parametrize("definition", ALL_STORES, ids=lambda definition: definition.name)
 def test_ranges_give_the_rows_that_a_filter_would(tmp_path: Path, definition: StoreDefinition) -> None:
     files = _filled(tmp_path, definition)
@@ -545,6 +545,7 @@ def test_what_cannot_be_decoded_fails_or_is_kept_as_bytes(spark: SparkSession, t
 # -- what is wrong ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.short_for(every=4)
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

@@ -114,6 +114,7 @@ def test_only_the_keys_asked_for_are_read(tmp_path: Path, said: dict[str, str], 
     assert [row[2:] for row in _rows({**files.options, **said})] == expected != []
 
 
+@pytest.mark.long
 def test_versions_that_were_valid_at_a_time_are_told_by_a_range_of_times(tmp_path: Path) -> None:
     files = _filled(tmp_path)
     for time in range(0, 200 * MINUTE_MS, 7 * MINUTE_MS):

@@ -115,6 +115,7 @@ def test_an_application_is_validated_against_its_changelogs(
     assert "run-1" in Path(report.rows[0].data_docs or "").read_text()
 
 
+@pytest.mark.long
 def test_a_tombstone_that_the_store_has_not_seen_fails(spark: SparkSession, logged_store: LoggedStores) -> None:
     store = logged_store()
     store.log(0, [(b"a", b"1", 1000), (b"b", b"2", 1001), (b"a", None, 1002)])

@@ -122,6 +122,7 @@ def test_pages_plots_and_verdicts_are_there_with_all_that_they_link_to(logged, p
     assert sum(count for asked, count in store.asked.items() if asked.startswith("PUT")) < 10
 
 
+@pytest.mark.long
 def test_without_object_storage_a_validation_is_to_be_tried_again(logged, store, monkeypatch) -> None:
     monkeypatch.setenv("STATESTORE_ARCHIVE_TIMEOUT_S", "2")
     store.fail("PUT", "", status(503))

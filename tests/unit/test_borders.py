@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from statestore.tasks import JSON, ValueAndTimestamp, aggregate, sum_of
 from statestore.testing import TopologyTestDriver
+from tests.session.examples import examples
 
 #: Long enough for segments of the stores below to expire.
 STEP_MS = 400
@@ -84,7 +85,7 @@ STEPS = st.lists(
 
 
 @pytest.mark.long
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(STEPS)
 def test_results_do_not_depend_on_where_commits_and_runs_end(steps):
     assert results(steps, bordered=True) == results(steps, bordered=False)

@@ -19,6 +19,7 @@ from statestore.bulk.runs import merged
 from statestore.changelog.reader import SCHEMA
 from statestore.errors import StoreCorruptedError
 from statestore.model import StoreFormat
+from tests.session.examples import examples
 
 FACTS = RunFacts(0, 10, 10, 0, 9, -1)
 
@@ -41,7 +42,7 @@ def row_keys(routing):
 
 @pytest.mark.short_for("key-value")
 @pytest.mark.parametrize("kind", ROUTINGS)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(data=st.data(), run_bytes=st.sampled_from([1, 6_000, 1 << 20]), in_memory=st.booleans())
 def test_r9_ranges_of_keys_of_all_ranges_of_a_log_are_its_fold(tmp_path_factory, kind, data, run_bytes, in_memory):
     routing = ROUTINGS[kind]

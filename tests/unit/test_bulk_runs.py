@@ -20,6 +20,7 @@ from statestore.bulk.run_file import read_facts
 from statestore.bulk.runs import RunWriter, finished_runs, merge_passes, merged, sorted_records
 from statestore.changelog.reader import SCHEMA
 from statestore.errors import DiskSpaceError, InvalidStateError, StoreAccessError, StoreCorruptedError
+from tests.session.examples import examples
 
 
 def rows_of(runs, routing=KEY_VALUE):
@@ -32,7 +33,7 @@ def rows_of(runs, routing=KEY_VALUE):
 
 @pytest.mark.short_for("key-value", "session")
 @pytest.mark.parametrize("kind", ROUTINGS)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data(), sizes=SIZES, run_bytes=st.sampled_from([1, 2_000, 6_000, 20_000, 1 << 20]))
 def test_r1_the_runs_of_any_log_are_its_fold_however_it_is_cut(tmp_path_factory, kind, data, sizes, run_bytes):
     routing = ROUTINGS[kind]
@@ -47,7 +48,7 @@ def test_r1_the_runs_of_any_log_are_its_fold_however_it_is_cut(tmp_path_factory,
 
 @pytest.mark.short_for("window")
 @pytest.mark.parametrize("kind", ROUTINGS)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data(), cut=st.integers(0, 80), run_bytes=st.sampled_from([1, 6_000, 1 << 20]), in_memory=st.booleans())
 def test_r9_ranges_of_a_log_merge_to_the_rows_of_the_log_in_one_piece(
     tmp_path_factory, kind, data, cut, run_bytes, in_memory
@@ -61,7 +62,7 @@ def test_r9_ranges_of_a_log_merge_to_the_rows_of_the_log_in_one_piece(
     assert rows_of([first, second], routing) == folded(log, routing)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(log=logs(KEY_VALUE), sizes=SIZES, done=st.integers(0, 80), run_bytes=st.sampled_from([1, 6_000, 1 << 20]))
 @example(log=[(b"a", b"1", 1), (None, b"2", 2), (b"a", None, 3)], sizes=[1, 1], done=2, run_bytes=1)
 def test_r8_a_build_that_was_interrupted_goes_on_behind_its_last_whole_run(
@@ -176,7 +177,7 @@ def random_records(first_offset, count):
     return pa.RecordBatch.from_arrays([column(12), column(100), numbers, numbers], schema=SCHEMA)
 
 
-@pytest.mark.short_for("1048576")
+@pytest.mark.short_for("4194304")
 @pytest.mark.parametrize("run_bytes", [1 << 20, 4 << 20])
 def test_memory_of_folding_and_merging_does_not_grow_with_the_log(tmp_path, run_bytes):
     rows_of(
@@ -337,7 +338,7 @@ def test_a_directory_that_cannot_be_made_is_told_in_our_words(tmp_path):
         written([(b"a", b"1", 1)], [], tmp_path / "file" / "runs", 1, keep_in_memory=False)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(log=logs(KEY_VALUE), at=st.integers(0, 10))
 def test_batches_may_be_slices_of_others(tmp_path_factory, log, at):
     writer = RunWriter(tmp_path_factory.mktemp("runs"), KEY_VALUE, 1 << 20, start=0)

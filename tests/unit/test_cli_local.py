@@ -51,7 +51,7 @@ def left(others):
     return [child for child in children if psutil.pid_exists(child.pid)]
 
 
-@pytest.mark.short_for(1, 2)
+@pytest.mark.short_for("2")
 @pytest.mark.parametrize("processes", [1, 2, 5])
 def test_results_come_in_the_order_of_the_pieces(processes):
     done = []
@@ -66,7 +66,7 @@ def test_one_process_is_this_one_and_several_are_others():
     assert os.getpid() not in run_each(range(3), process, 2)
 
 
-@pytest.mark.short_for("2")
+@pytest.mark.long
 @pytest.mark.parametrize("processes", [1, 2])
 def test_an_error_of_a_piece_is_raised_with_its_message(processes):
     with pytest.raises(InputError, match="1 is odd, expected an even number"):

@@ -57,7 +57,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
     return Command(monkeypatch, capfd, {"REPORTS_DIR": str(tmp_path)})
 
 
-@pytest.mark.short_for(every=4)
+@pytest.mark.short_for(every=8)
 @pytest.mark.parametrize(
     ("report", "code", "shown"),
     [

@@ -19,6 +19,7 @@ from statestore.metastore import commands
 from statestore.metastore.command_topic import CommandRecord
 from statestore.metastore.commands import Command, decode, encode, key_of, stamped
 from statestore.metastore.replay import fold
+from tests.session.examples import examples
 
 DEFINITIONS = (
     orders(),
@@ -91,7 +92,7 @@ def changed(before: bytes, after: bytes, text: bytes = TEXTS[0]) -> bytes:
 BEHIND = b',"uncommitted_max_bytes":67108864'
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(texts())
 # What seems to be the stores or the aggregations is not: the same key comes again, which counts instead.
 @example(changed(BEHIND, BEHIND + b',"stores":[]'))
@@ -117,7 +118,7 @@ def test_any_text_is_the_same_command_or_refusal_in_parts_and_whole(text: bytes)
         assert [encode(command) for command in found if not isinstance(command, tuple)] == [encode(expected)] * 2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(texts(), max_size=8))
 def test_a_log_ends_at_the_same_record_for_the_same_reason(changed: list[bytes]) -> None:
     values = [_numbered(text, number) for number, text in enumerate(changed, start=1)]

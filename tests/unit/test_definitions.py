@@ -14,6 +14,7 @@ from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import DefinitionError, InputError, UnknownApplicationError, UnknownStoreError
 from statestore.metastore.definition_files import load_definitions, parse_definitions, select, to_yaml
 from statestore.model import StoreFormat
+from tests.session.examples import examples
 
 GOOD = """
 name: {name}
@@ -110,7 +111,7 @@ def test_what_does_not_define_an_application_is_refused_and_the_file_named(tmp_p
         load_definitions(tmp_path)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.binary(max_size=200) | st.text(alphabet="{}[]:,&*!|>-?'\"#% \n\tabc019.", max_size=80).map(str.encode))
 @example(b"\xff\xfe")
 @example(b"a: 0x")
@@ -288,6 +289,7 @@ def test_of_many_problems_the_first_are_named():
     assert len(str(caught.value)) < 5_000
 
 
+@pytest.mark.long
 def test_numbers_to_the_base_of_sixty_are_texts_and_take_no_time():
     sixties = ":".join(["1"] * 100_000)
     for field in (

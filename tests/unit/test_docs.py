@@ -70,7 +70,7 @@ def test_blocks_are_where_the_site_shows_them_as_blocks(document):
     assert [line for line in re.findall(r"^ +```.*$", text, re.MULTILINE) if (len(line) - len(line.lstrip())) % 4] == []
 
 
-@pytest.mark.short_for("docs/stores.md")
+@pytest.mark.long
 @pytest.mark.parametrize("document", ["docs/stores.md", "docs/processing.md"])
 def test_the_python_in_a_document_runs(document, tmp_path):
     run_python(written(document, tmp_path), tmp_path)

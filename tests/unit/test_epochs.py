@@ -19,6 +19,7 @@ from statestore.changelog.epochs import Continuity, LastEpoch, LogComparison, Lo
 from statestore.changelog.topics import LogRange, LogStart
 from statestore.errors import KafkaUnavailableError, TopicMismatchError
 from statestore.model import TopicPartition
+from tests.session.examples import examples
 
 NOBODY = "127.0.0.1:1"
 
@@ -152,7 +153,7 @@ def _differs(before: list[int], after: list[int]) -> int | None:
     return next((at for at, number in enumerate(before) if after[at : at + 1] != [number]), None)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     before=st.lists(st.one_of(_APPENDED, _RESTARTED, _CUT, _DELETED, _HARDER), max_size=8),
     after=st.lists(st.one_of(_APPENDED, _RESTARTED, _CUT, _DELETED, _HARDER), max_size=8),

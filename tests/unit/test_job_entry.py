@@ -104,6 +104,7 @@ def test_a_driver_of_airflow_ends_with_each_of_those_who_started_it(tree: Tree, 
     driver.wait(_WAIT_S)
 
 
+@pytest.mark.long
 def test_a_driver_whose_task_ended_before_it_began_ends_at_once(tree: Tree) -> None:
     tree.kill("task")
     tree.gate.write_text("\n")

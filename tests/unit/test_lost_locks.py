@@ -131,6 +131,7 @@ def test_who_has_lost_its_lock_file_to_another_neither_replaces_nor_removes_a_st
     assert {file: raw for file, raw in after.items() if "lock" not in file} == before
 
 
+@pytest.mark.long
 def test_a_task_that_is_locked_can_still_be_had_by_its_holder_when_it_looks_again(paths):
     lay_out(paths)
     with locked(paths):
@@ -142,6 +143,7 @@ def test_a_task_that_is_locked_can_still_be_had_by_its_holder_when_it_looks_agai
 # -- databases that are open ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.short_for("live-key-value")
 @pytest.mark.parametrize("segment", ["", "s.60000"], ids=["key-value", "window"])
 @pytest.mark.parametrize("built", [False, True], ids=["live", "built to replace it"])
 def test_a_database_that_another_process_has_open_is_locked_whatever_our_own_locks_say(paths, built, segment):

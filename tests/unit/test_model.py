@@ -26,6 +26,7 @@ from statestore.model import (
 )
 from statestore.partition.spec import GLOBAL_TASK
 from statestore.statedir.paths import TaskPaths
+from tests.session.examples import examples
 
 NAMES = st.from_regex(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}", fullmatch=True)
 MEAN = [
@@ -56,7 +57,7 @@ def definition(**changes):
     )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(NAMES)
 def test_a_name_of_kafkas_characters_is_accepted_and_stays_in_its_directory(name):
     assert check_name(name) == name
@@ -92,7 +93,7 @@ def test_a_name_that_leaves_its_directory_or_is_not_kafkas_is_refused_everywhere
         StoreDefinition(name="s", expectations=name)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(NAMES, NAMES)
 def test_internal_topics_fit_kafkas_249_characters(application, store):
     assert len(changelog_topic(application, store)) <= 249
@@ -121,7 +122,7 @@ def test_the_names_are_kafka_streams_names():
     assert transactional_id("app", TaskId(0, 3)) == "app-0_3"
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(NAMES, NAMES)
 def test_no_two_stores_share_a_file_of_ours(first, second):
     paths = TaskPaths(Path("/state"), "app", TaskId(0, 0))

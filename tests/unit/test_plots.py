@@ -34,13 +34,14 @@ def test_the_same_data_are_drawn_byte_for_byte_the_same(tmp_path):
     assert [path.read_bytes() for path in draw_all(tmp_path, "app.counts", SIZES, HISTOGRAM, LAGS)] == first
 
 
+@pytest.mark.long
 def test_what_there_is_no_data_for_is_not_drawn_and_an_earlier_plot_of_it_goes(tmp_path):
     draw_all(tmp_path, "app.counts", SIZES, HISTOGRAM, LAGS)
     assert draw_all(tmp_path, "app.counts", SIZES, None, []) == (tmp_path / "partitions.svg",)
     assert [path.name for path in tmp_path.iterdir()] == ["partitions.svg"]
 
 
-@pytest.mark.short_for("-1000")
+@pytest.mark.short_for("4611686018427387904")
 @pytest.mark.parametrize("start", [-1_000, 1 << 62])
 def test_timestamps_that_no_calendar_has_are_drawn_as_numbers(tmp_path, start):
     _, times = draw_all(tmp_path, "app.counts", SIZES, Histogram("timestamp", start, 1, (1, 2)), [])

@@ -34,6 +34,7 @@ from statestore.reports import (
     write_report,
 )
 from tests.forked import exit_code
+from tests.session.examples import examples
 
 HEAD = {"run_id": "run", "applications": ("app",), "started_ms": 1_000, "finished_ms": 3_500}
 STORE = {"application": "app", "store": "s", "task": "0_3"}
@@ -53,7 +54,7 @@ def test_a_report_comes_back_as_it_was_written(tmp_path, kind):
     assert report.seconds == 2.5
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(st.text(), max_size=3))
 def test_any_text_in_a_report_comes_back(tmp_path_factory, details):
     path = tmp_path_factory.mktemp("report") / "run.json"

@@ -20,6 +20,7 @@ from statestore.stores.serdes import BYTES, INT64, JSON, UTF8, Serde
 from statestore.stores.transaction import StagedRows
 from statestore.tasks.timestamp_bounds import TimestampBounds
 from statestore.tasks.topology import Topology
+from tests.session.examples import examples
 
 T0 = 1_700_000_000_000
 CHANGELOG = TopicPartition("app-s-changelog", 0)
@@ -142,7 +143,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(STEPS)
 def test_rows_read_ahead_are_always_those_that_are_there(tmp_path_factory, steps):
     store, topology, _ = opened(tmp_path_factory.mktemp("ahead"), BYTES, INT64)

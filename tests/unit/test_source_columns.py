@@ -23,6 +23,7 @@ from statestore.formats import headers_value, session_key, timestamped_value, wi
 from statestore.formats.value_format import SESSION_HEADERS, value_format
 from statestore.kinds.known import BUILT_IN
 from statestore.model import StoreFormat
+from tests.session.examples import examples
 
 _COUNTS = StoreDefinition(name="counts")
 _WINDOWS = StoreDefinition(name="windows", kind="window", retention_ms=100, window_size_ms=10, retain_duplicates=True)
@@ -50,7 +51,7 @@ def _binary(*values: bytes | None) -> pa.Array:
 
 
 @given(st.lists(st.tuples(st.binary(max_size=30), st.integers(0, 2**63 - 1), st.integers(0, 2**31 - 1)), max_size=40))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_row_keys_are_split_as_their_formats_say(rows: list[tuple[bytes, int, int]]) -> None:
     windows = split_keys(_binary(*(window_key.encode(*row) for row in rows)), BUILT_IN["window"])
     sessions = split_keys(
@@ -65,7 +66,7 @@ def test_row_keys_are_split_as_their_formats_say(rows: list[tuple[bytes, int, in
 
 
 @given(st.lists(st.tuples(st.binary(max_size=30), st.integers(-1, 2**63 - 1)), max_size=40))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_stored_values_are_split_as_their_format_says(rows: list[tuple[bytes, int]]) -> None:
     stored = _binary(*(timestamped_value.encode(*row) for row in rows))
     values, timestamps, headers = split_values(stored, value_format(StoreFormat.TIMESTAMPED))
@@ -171,7 +172,7 @@ def test_a_row_that_cannot_be_decoded_is_named() -> None:
 
 
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=12), st.text(max_size=5).map(str.encode)), max_size=20))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_utf8_and_int64_are_decoded_as_python_would(values: list[bytes | None]) -> None:
     array = _binary(b"sliced away", *values).slice(1)
     text, number = decode(array, "utf8", pa.string()), decode(array, "int64", pa.int64())
@@ -206,7 +207,7 @@ _FLIGHTS = st.fixed_dictionaries(
 
 
 @given(st.lists(st.tuples(_FLIGHTS, st.booleans()), min_size=1, max_size=15))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_objects_that_fit_their_schema_are_read_at_once_and_as_one_by_one(flights: list[tuple[Any, bool]]) -> None:
     raw = [json.dumps(flight, ensure_ascii=ascii_only).encode() for flight, ascii_only in flights]
     quick, parse = read_json(_FLIGHT)
@@ -242,7 +243,7 @@ def _one_by_one(value: bytes, kind: pa.DataType) -> tuple[bool, Any]:
 
 
 @given(st.lists(st.sampled_from([None, b'{"number": 5, "legs": [{"via": ["x"]}]}', *_ODD]), max_size=8))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_neighbours_change_nothing_in_how_a_value_is_read(values: list[bytes | None]) -> None:
     decoded = decode(_binary(*values), "json", _FLIGHT)
 

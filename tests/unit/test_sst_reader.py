@@ -20,6 +20,7 @@ from statestore.stores.row_files import files_of_rows
 from statestore.stores.scan import STORED_SCHEMA, ScannedDatabase
 from statestore.stores.sst import write_sst
 from statestore.verification.row_files import count
+from tests.session.examples import examples
 from tests.unit.samples import CHANGELOG, TIMESTAMPED
 
 FAMILY = "keyValueWithTimestamp"
@@ -44,7 +45,7 @@ def read(files):
     ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(rows=ROWS, timestamped=st.booleans(), file_bytes=st.sampled_from([1, 64 << 20]))
 def test_rows_are_read_as_they_were_written(tmp_path_factory, rows, timestamped, file_bytes):
     directory = tmp_path_factory.mktemp("sst")
@@ -164,7 +165,8 @@ def test_a_damaged_file_of_a_database_is_left_to_rocksdb(tmp_path):
 # -- counting ----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40)
+@pytest.mark.long
+@settings(max_examples=examples(40))
 @given(
     parts=st.lists(st.dictionaries(KEYS, st.none() | st.binary(max_size=90), min_size=1, max_size=60), max_size=9),
     file_bytes=st.sampled_from([1, 64 << 20]),

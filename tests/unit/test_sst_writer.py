@@ -16,6 +16,7 @@ from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY
 from statestore.sst.writer import SstFiles
 from statestore.stores.rocksdb import RocksDB
 from statestore.stores.sst import write_sst
+from tests.session.examples import examples
 
 _PARTS = [b"", b"\0", b"a", b"a\0", b"\xff", b"\xff\xff\xff", b"\xfe\xff\xff", b"prefix-of-some-length-"]
 KEYS = (
@@ -73,7 +74,7 @@ def seen(database, keys):
     )
 
 
-@settings(max_examples=40, phases=(Phase.explicit, Phase.generate))  # shrinking opens too many databases
+@settings(max_examples=examples(40), phases=(Phase.explicit, Phase.generate))  # shrinking opens too many databases
 @given(rows=ROWS, sizes=SIZES, file_bytes=st.sampled_from([1, 10_000, 1 << 26]))
 @example(rows=[(b"", b"")], sizes=[], file_bytes=1)
 @example(
@@ -100,7 +101,7 @@ def test_rocksdb_reads_from_our_files_what_it_reads_from_those_of_its_own_writer
     shutil.rmtree(directory)
 
 
-@settings(max_examples=30, phases=(Phase.explicit, Phase.generate))
+@settings(max_examples=examples(30), phases=(Phase.explicit, Phase.generate))
 @given(
     before=ROWS,
     rows=st.dictionaries(KEYS, st.none() | VALUES, min_size=1, max_size=80),

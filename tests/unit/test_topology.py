@@ -16,6 +16,7 @@ from statestore.stores.open import build_store
 from statestore.tasks import INT64, ValueAndTimestamp, sum_of
 from statestore.tasks.input_records import InputRecords
 from statestore.tasks.topology import Topology
+from tests.session.examples import examples
 from tests.unit.outputs import Lists
 
 T0 = 1_700_000_000_000
@@ -86,7 +87,7 @@ def test_aggregations_take_whole_batches_and_change_nothing_before_the_flush(top
     assert made.pending_bytes == 0
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(st.tuples(st.sampled_from([INT64.serialize(3), b"short", None]), st.integers(-1, 300)), max_size=30),
     st.lists(st.integers(1, 7), max_size=30),

@@ -16,6 +16,7 @@ from statestore.formats.timestamped_value import encode
 from statestore.model import StoreFormat
 from statestore.stores.scan import STORED_SCHEMA
 from statestore.verification.in_memory import InMemoryComparison
+from tests.session.examples import examples
 
 FORMATS = [StoreFormat.TIMESTAMPED, StoreFormat.PLAIN]
 
@@ -41,8 +42,9 @@ def looked_up(runs, rows, routing, store_format=StoreFormat.TIMESTAMPED, size=5)
     return comparison.all_found(routing.oldest_live(runs.stream_time))
 
 
+@pytest.mark.short_for("window")
 @pytest.mark.parametrize("kind", ROUTINGS)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data(), sizes=SIZES, store_format=st.sampled_from(FORMATS), size=st.integers(1, 90))
 def test_o1_a_restored_store_is_found_whole_with_the_digest_of_its_log(
     tmp_path_factory, kind, data, sizes, store_format, size
@@ -62,7 +64,7 @@ def test_o1_a_restored_store_is_found_whole_with_the_digest_of_its_log(
 
 @pytest.mark.short_for("window")
 @pytest.mark.parametrize("kind", ROUTINGS)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data(), size=st.integers(1, 90))
 def test_whatever_a_store_has_else_is_not_taken_for_the_whole(tmp_path_factory, kind, data, size):
     routing = ROUTINGS[kind]

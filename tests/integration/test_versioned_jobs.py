@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from statestore.changelog.topics import changelog_config
-from statestore.cli.values import read_row
+from statestore.cli.store_rows import Serdes, read_rows
 from statestore.definitions.store import StoreDefinition
+from statestore.discovery.row_range import RowRange
 from statestore.formats import versioned_row as layout
 from statestore.formats.offsets import STATUS_CLOSED
 from statestore.formats.versioned_row import LATEST, SegmentRow, Version, row_key
@@ -123,8 +124,9 @@ def test_a_processed_store_is_healthy_and_rebuilt_it_answers_the_same(applicatio
     key = next(key for key in KEYS if store.get(key) is not None)
     latest = store.get(key)
     store.close(clean=False)
-    shown = read_row(application.store_spec(), key, "utf8")
-    assert shown is not None
+    spec = application.store_spec()
+    wanted = RowRange(spec.store.store_kind, key, None, None, None, None)
+    (shown,) = read_rows(spec, wanted, Serdes("utf8", "utf8"), latest=True)
     assert (shown.value.encode(), shown.timestamp) == (latest.value, latest.timestamp)
     shutil.rmtree(application.live)
     assert application.verify("offsets").status is Status.MISSING

@@ -43,7 +43,7 @@ def after_verify(rows: Sequence[VerifyRow], report: Location | None, *, named: b
     named
         Only stores that were named were verified.
     """
-    from statestore.reports import Action, Status
+    from statestore.reports import Action, Loss, Status
 
     mending = [row for row in rows if row.action in (Action.TAIL, Action.FULL)]
     steps: list[Step] = []
@@ -62,6 +62,12 @@ def after_verify(rows: Sequence[VerifyRow], report: Location | None, *, named: b
     for application, store in dict.fromkeys((row.application, row.store) for row in lost):
         which = ["--application", application, "--store", store, *_carried(_PLACE)]
         steps.append((_command("rewrite", "reseed", *which, "--dry-run"), "plan a new changelog from the store"))
+    losing = [row for row in rows if row.action is Action.BY_HAND and row.loss is Loss.LIKELY and row not in lost]
+    if losing:
+        labels = [row.label for row in losing]
+        which = labels if len(labels) <= _LABELS else _of_applications(losing)
+        plan = _command("restore", *which, *_carried(_SELECTING), "--dry-run")
+        steps.append((plan, f"see why {_count(losing)} cannot be rebuilt without loss; nothing is changed"))
     if any(row.action is Action.LATER for row in rows):
         steps.append((again(), "verify the stores that are in use again, once they are free"))
     return steps

@@ -12,6 +12,7 @@ from statestore.cli.selection import Chosen
 from statestore.reports import (
     Action,
     Failure,
+    Loss,
     ProcessRow,
     RestorePlanRow,
     RestoreRow,
@@ -62,9 +63,11 @@ def test_what_only_a_report_tells_is_restored_from_it(typed):
 
 
 def test_a_lost_changelog_and_a_store_in_use_have_steps_of_their_own(typed):
-    rows = [row("0_0", Status.REPLACED, Action.BY_HAND), row("0_1", Status.LOCKED, Action.LATER)]
+    ahead = row("0_2", Status.AHEAD, Action.BY_HAND).model_copy(update={"loss": Loss.LIKELY})
+    rows = [row("0_0", Status.REPLACED, Action.BY_HAND), row("0_1", Status.LOCKED, Action.LATER), ahead]
     assert commands(next_steps.after_verify(rows, None)) == [
         "statestore rewrite reseed --application shop --store totals --dry-run",
+        "statestore restore shop/totals/0_2 --dry-run",
         "statestore verify",
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -162,8 +163,12 @@ def create(
     chosen = choose(asked, topics)
     stores = restoring.stores_to_restore(chosen, topics, elsewhere=True)
     if not asked.applications:
-        left_out = {found.name for found in chosen.defined} - {found.name for found in from_their_logs(chosen.defined)}
-        stores = [store for store in stores if store.application not in left_out]
+        published = {found.name for found in chosen.defined} - {found.name for found in from_their_logs(chosen.defined)}
+        stores = [store for store in stores if store.application not in published]
+        why = "`process` publishes its snapshots; to include it, name it: --application"
+        left_out = {f"application {name}": f"{why} {name}" for name in sorted(published)}
+        chosen = replace(chosen, left_out={**chosen.left_out, **left_out})
+    chosen.say_left_out()
     report = run_snapshots(
         stores,
         where,

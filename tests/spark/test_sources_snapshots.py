@@ -180,7 +180,9 @@ def test_damage_names_the_object(archive: Archive, tmp_path: Path, monkeypatch: 
     largest = max(made.files, key=lambda file: file.bytes)
     archive.objects.upload(blob(largest.sha256), [b"x" * largest.bytes])
 
-    with pytest.raises(SnapshotError, match=rf"snapshot {made.name} of app/counts/0_0: .*{largest.sha256} does not have the SHA-256"):
+    with pytest.raises(
+        SnapshotError, match=rf"snapshot {made.name} of app/counts/0_0: .*{largest.sha256} does not have the SHA-256"
+    ):
         archive.read("latest")
     assert list(scratch.iterdir()) == []
 

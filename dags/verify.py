@@ -42,7 +42,7 @@ than 256 store partitions, a mapped task stands for several.
 
 ### What to do
 Usually no action is needed: if a restore helps, this run has already started `restore` (*trigger_restore*). If the
-action is "by hand", a person must decide: read the log of the mapped task. One run of this DAG starts at most one
+action is "manual", a person must decide: read the log of the mapped task. One run of this DAG starts at most one
 restore. To restore again for a run that you have cleared, start `restore` by hand.
 """
 

@@ -355,14 +355,15 @@ import numpy as np
 import pyarrow as pa
 import statestore_jobs.sources.state_store
 from statestore_jobs.sources.columns import layout_of, split_values
-from statestore_jobs.sources.ranges import Range
+from statestore_jobs.sources.ranges import in_range
+from statestore.discovery.row_range import RowRange
 from statestore.definitions.store import StoreDefinition
 
 store = StoreDefinition(name="w", kind="window", retention_ms=100, window_size_ms=10)
 ends = pa.py_buffer(np.arange(3, dtype=np.int32) * 20)
 rows = pa.Array.from_buffers(pa.binary(), 2, [None, ends, pa.py_buffer(bytes(15) + bytes([1]) + bytes(24))])
 stored = pa.RecordBatch.from_arrays([rows, rows], ["key", "value"])
-keys, values = Range(store.store_kind, time_to=1).of(stored).columns
+keys, values = in_range(stored, RowRange(store.store_kind, time_to=1)).columns
 options = {"value_serde": "utf8", "undecodable": "keep"}
 found = split_values(values, store.values)
 batch = layout_of(options, store, with_offset=False).batch(0, keys, found.values, found.timestamps)

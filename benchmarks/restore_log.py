@@ -38,6 +38,11 @@ _NEVER_COMPACTED = {"min.compaction.lag.ms": str(1 << 62), "retention.ms": "-1"}
 Indexes = npt.NDArray[np.int64]
 
 
+def input_of(application: str) -> str:
+    """Name of an application's input topic."""
+    return f"{application}-in"
+
+
 class LogShape(NamedTuple):
     """What a changelog holds.
 
@@ -109,7 +114,7 @@ class Log(NamedTuple):
 
     @property
     def input(self) -> str:
-        return f"{self.application}-in"
+        return input_of(self.application)
 
     @property
     def topic(self) -> str:

@@ -102,13 +102,18 @@ def check_rows(run: RestoringRun) -> None:
     ServiceError
         If they differ.
     """
-    found = rows_digest(_rows(run))
+    found = digest_of(order_of("scan", run))
     if found != run.log.digest:
         raise ServiceError(f"the store restored from {run.log.topic} has digest {found}, expected {run.log.digest}")
 
 
-def _rows(run: RestoringRun) -> Iterator[tuple[bytes, bytes]]:
-    for spec in specs_of(order_of("scan", run)):
+def digest_of(order: Order) -> int:
+    """Return the digest of all rows that the stores of an order have."""
+    return rows_digest(_rows(order))
+
+
+def _rows(order: Order) -> Iterator[tuple[bytes, bytes]]:
+    for spec in specs_of(order):
         store = build_store(spec.store)
         store.init(store_context(spec.paths, read_only=True))
         try:

@@ -12,8 +12,9 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -27,7 +28,7 @@ from demo.processes import ServiceError
 from statestore.archive.archive import ArchiveSpec
 from statestore.archive.layout import snapshot_name
 from statestore.changelog.reader import LogReader
-from statestore.changelog.topics import Topics
+from statestore.changelog.topics import Topic, Topics
 from statestore.compiled.loops import load_kept
 from statestore.config import Settings
 from statestore.definitions.store import StoreDefinition
@@ -90,7 +91,7 @@ def specs_of(order: Order) -> list[StorePartitionSpec]:
             application=order.application,
             task=TaskId(0, partition),
             store=store,
-            changelog=ChangelogSpec(topic=name, topic_id=topics[name].topic_id, delete_retention_ms=_DAY_MS),
+            changelog=_changelog(topics[name]),
             bootstrap_servers=order.servers,
             state_dir=order.state_dir,
             kafka_timeout_s=_KAFKA_TIMEOUT_S,
@@ -99,6 +100,12 @@ def specs_of(order: Order) -> list[StorePartitionSpec]:
         for partition in range(order.partitions)
         for store, name in zip(order.stores, names, strict=True)
     ]
+
+
+def _changelog(topic: Topic) -> ChangelogSpec:
+    return ChangelogSpec(
+        topic=topic.name, topic_id=topic.topic_id, delete_retention_ms=_DAY_MS, partitions=topic.partitions
+    )
 
 
 def _restore_spec(spec: StorePartitionSpec) -> RestoreSpec:
@@ -188,10 +195,27 @@ def _nothing() -> None:
     """Bring up a worker: this returns when all are there."""
 
 
-def _begin(all_there: Barrier) -> None:
+def ready(all_there: Barrier) -> None:
     """Have loaded what the daemon has that Spark forks its workers from (`statestore_jobs/python_daemon.py`)."""
     load_kept()
     all_there.wait(_READY_S)
+
+
+@contextmanager
+def workers(number: int, begin: Callable[[Barrier], None] = ready) -> Iterator[ProcessPoolExecutor]:
+    """Have so many fresh processes, which are all there before anything is timed.
+
+    Parameters
+    ----------
+    begin
+        `ready`, or a function that calls it in a module that imports more.
+    """
+    spawn = multiprocessing.get_context("spawn")
+    all_there: Barrier = spawn.Barrier(number)
+    with ProcessPoolExecutor(number, spawn, begin, (all_there,)) as pool:
+        for ready in [pool.submit(_nothing) for _ in range(number)]:
+            ready.result()
+        yield pool
 
 
 def _do(pool: ProcessPoolExecutor, order: Order, specs: list[StorePartitionSpec]) -> list[Done]:
@@ -207,11 +231,7 @@ def _do(pool: ProcessPoolExecutor, order: Order, specs: list[StorePartitionSpec]
 def main(order: Order) -> None:
     """Do the work with fresh workers, and write what it took."""
     specs = specs_of(order)
-    spawn = multiprocessing.get_context("spawn")
-    all_there: Barrier = spawn.Barrier(order.workers)
-    with ProcessPoolExecutor(order.workers, spawn, _begin, (all_there,)) as pool:
-        for ready in [pool.submit(_nothing) for _ in range(order.workers)]:
-            ready.result()
+    with workers(order.workers) as pool:
         started = time.perf_counter()
         done = _do(pool, order, specs)
         seconds = time.perf_counter() - started

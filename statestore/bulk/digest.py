@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.changelog.reader import SCHEMA
-from statestore.compiled.batches import Address, UInt64s, address_of
+from statestore.compiled.batches import Address, UInt64s, address_of, int64_column
 from statestore.compiled.loops import compiled
 from statestore.compiled.memory import Int, load_big_i64, load_i32, load_i64, mixed, xxh64
 from statestore.errors import StoreCorruptedError
@@ -54,7 +54,7 @@ class Digest:
             If a value has no room for its timestamp.
         """
         columns = [found if isinstance(found, pa.Array) else pa.array(found, pa.binary()) for found in (keys, values)]
-        none = pa.array(np.zeros(len(columns[0]), np.int64))
+        none = int64_column(np.zeros(len(columns[0]), np.int64))
         batch = pa.RecordBatch.from_arrays([*columns, none, none], schema=SCHEMA)
         if not _add(address_of(batch), self._timestamped, self._timestamped, self.sums):
             raise StoreCorruptedError(

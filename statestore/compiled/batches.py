@@ -45,6 +45,21 @@ def address_of(batch: pa.RecordBatch) -> Address:
     )
 
 
+def lengths(column: pa.Array) -> Int64s:
+    """Return the bytes of each value of a binary column; of a null, 0."""
+    if not len(column):
+        return np.zeros(0, np.int64)
+    ends = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+    found: Int64s = np.diff(ends).astype(np.int64)
+    return found
+
+
+def int64_column(numbers: Int64s) -> pa.Array:
+    """Return numbers as an Arrow column; `pa.array` would import pandas, which takes longer than much that is done."""
+    data = pa.py_buffer(np.ascontiguousarray(numbers, np.int64))
+    return pa.Int64Array.from_buffers(pa.int64(), len(numbers), [None, data])
+
+
 def _binary(array: pa.Array) -> tuple[int, int, int, int]:
     valid, ends, data = array.buffers()
     has_nulls = array.null_count > 0

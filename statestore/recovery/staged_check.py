@@ -23,6 +23,7 @@ from statestore.requests.restore import CheckDepth
 from statestore.stores.scan import ScannedDatabase
 from statestore.verification.options import nobody_waits
 from statestore.verification.row_files import count
+from statestore.verification.row_files import rows as rows_straight
 from statestore.verification.supplied import count as count_supplied
 from statestore.verification.supplied import opened
 from statestore.verification.time_ordered import time_ordered_rows
@@ -75,7 +76,7 @@ def _check(directory: Path, store: StorePartitionSpec, built: Built, digest: Dig
         if digest is None and kind.layout is None:
             return count(database) if read else database.entries()
         rows = 0
-        batches = database.rows()
+        batches = rows_straight(database)
         if kind.layout is not None:
             start = segment_start(directory.name)
             batches = time_ordered_rows(database, kind.layout, start or 0, routing_of(store.store), nobody_waits)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from statestore import kill_switch
 from statestore.bulk.digest import Digest
+from statestore.changelog.client import client_config
+from statestore.changelog.kept import keep_connections
+from statestore.changelog.produce import ColumnProducer
+from statestore.changelog.secure_connection import can_fetch
 from statestore.changelog.topics import LogRange, Topic, Topics
 from statestore.changelog.writer import AtLeastOnceWriter, RecordWriter, TransactionalWriter
 from statestore.errors import InputError
@@ -19,6 +25,8 @@ from statestore.rewrite.rows import Records, add_expected, bytes_of, records_of
 
 #: Bytes that are produced before it is waited until they are acknowledged.
 _UNACKNOWLEDGED_BYTES = 16 * 1024 * 1024
+#: Tasks that are fenced at a time: most of what that takes is waiting.
+_FENCED_BESIDE = 16
 
 
 def kept_settings(topics: Topics, name: str) -> dict[str, str]:
@@ -97,6 +105,8 @@ def require_written(topics: Topics, journal: RewriteJournal) -> None:
 class NewChangelogWriter:
     """Writes the rows of one store as records of a changelog, some of them ahead of what is acknowledged.
 
+    Records with headers, and those for brokers that only librdkafka can speak to, are written one by one.
+
     Parameters
     ----------
     max_batch_bytes
@@ -107,9 +117,15 @@ class NewChangelogWriter:
 
     def __init__(self, store: StorePartitionSpec, topic: str, max_batch_bytes: int, started_ms: int) -> None:
         self._store, self._topic, self._started_ms = store, topic, started_ms
-        name = f"rewrite of {store.application}/{store.store.name}"
-        self._writer = AtLeastOnceWriter(store.bootstrap_servers, name, store.kafka_timeout_s, max_batch_bytes)
-        self._writer.begin()
+        servers, timeout_s = store.bootstrap_servers, store.kafka_timeout_s
+        self._columns: ColumnProducer | None = None
+        self._writer: AtLeastOnceWriter | None = None
+        if can_fetch(client_config(servers)) and not store.store.values.keeps_headers:
+            self._columns = ColumnProducer(servers, topic, timeout_s, max_batch_bytes)
+        else:
+            name = f"rewrite of {store.application}/{store.store.name}"
+            self._writer = AtLeastOnceWriter(servers, name, timeout_s, max_batch_bytes)
+            self._writer.begin()
         self._unacknowledged = 0
 
     def write(self, partition: int, rows: pa.RecordBatch, digest: Digest) -> None:
@@ -122,19 +138,26 @@ class NewChangelogWriter:
         """
         records = records_of(self._store, rows, self._started_ms)
         add_expected(digest, self._store, rows, records)
-        produce(self._writer, self._topic, partition, records)
+        if self._columns is not None:
+            self._columns.produce(partition, records.keys, records.values, records.timestamps)
+        elif self._writer is not None:
+            produce(self._writer, self._topic, partition, records)
         self._unacknowledged += bytes_of(rows)
         if self._unacknowledged >= _UNACKNOWLEDGED_BYTES:
             self.flush()
 
     def flush(self) -> None:
         """Wait until all are acknowledged."""
-        self._writer.flush()
+        if self._columns is not None:
+            self._columns.flush()
+        if self._writer is not None:
+            self._writer.flush()
         self._unacknowledged = 0
 
     def close(self) -> None:
         """Give back what it holds."""
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
 
 
 def write_changelog(
@@ -151,7 +174,7 @@ def write_changelog(
     limit = int(topics.topic_configs([topic])[topic]["max.message.bytes"])
     writer = NewChangelogWriter(parts[0][0], topic, limit, started_ms)
     digests = []
-    try:
+    with closing(writer), keep_connections():
         for store, batches in parts:
             digest = Digest(store.store.values)
             for batch in batches:
@@ -160,8 +183,6 @@ def write_changelog(
             writer.flush()
             kill_switch.reached("rewrite, partition written")
             digests.append(digest)
-    finally:
-        writer.close()
     return digests
 
 
@@ -179,11 +200,16 @@ def produce(writer: RecordWriter, topic: str, partition: int, records: Records) 
 
 def fence(stores: Iterable[StorePartitionSpec]) -> None:
     """Keep processes that still take the tasks of our own applications for theirs from committing."""
-    for store in stores:
-        if store.owned and store.exactly_once:
-            name = transactional_id(store.application, store.task)
-            writer = TransactionalWriter(store.bootstrap_servers, name, store.kafka_timeout_s)
-            try:
-                writer.init()
-            finally:
-                writer.close()
+    tasks = {store.paths: store for store in stores if store.owned and store.exactly_once}
+    with ThreadPoolExecutor(_FENCED_BESIDE) as threads:
+        for fenced in [threads.submit(_fence, store) for store in tasks.values()]:
+            fenced.result()
+
+
+def _fence(store: StorePartitionSpec) -> None:
+    name = transactional_id(store.application, store.task)
+    writer = TransactionalWriter(store.bootstrap_servers, name, store.kafka_timeout_s)
+    try:
+        writer.init()
+    finally:
+        writer.close()

@@ -7,6 +7,7 @@ All rows of a key come from one partition, so each key comes once in the new one
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 import numpy as np
@@ -17,8 +18,9 @@ from pydantic import BaseModel, ConfigDict
 from statestore import kill_switch
 from statestore.bulk.digest import Digest
 from statestore.bulk.routing import routing_of
+from statestore.changelog.kept import keep_connections
 from statestore.changelog.key_partitions import partitions_of_keys
-from statestore.compiled.batches import Int64s
+from statestore.compiled.batches import Int64s, int64_column, lengths
 from statestore.errors import InputError
 from statestore.partition.inspection import inspect
 from statestore.partition.spec import StorePartitionSpec
@@ -212,20 +214,19 @@ def write_part(work: WritePart) -> Written:
     digests = [Digest(store.store.values) for _ in range(part.into)]
     bounds = np.array(work.first_live, np.int64)
     writer = NewChangelogWriter(store, work.topic, work.max_batch_bytes, work.started_ms)
-    try:
+    with closing(writer), keep_connections():
         for segment, batch in stored_rows(store, int(bounds.min())) if store.live.exists() else ():
             places, _ = _places(part, batch)
             order = np.argsort(places, kind="stable")
             ends = np.searchsorted(places[order], np.arange(part.into + 1))
+            batch = batch.take(int64_column(order))
             for number in np.flatnonzero(np.diff(ends)):
                 if segment < bounds[number]:
                     continue
-                chosen = batch.take(pa.array(order[ends[number] : ends[number + 1]]))
-                writer.write(int(number), chosen, digests[number])
+                rows = batch.slice(ends[number], ends[number + 1] - ends[number])
+                writer.write(int(number), rows, digests[number])
             kill_switch.reached("rewrite, batch sent")
         writer.flush()
-    finally:
-        writer.close()
     kill_switch.reached("rewrite, partition written")
     return Written(
         rows=tuple(digest.rows for digest in digests), digests=tuple(digest.hexdigest() for digest in digests)
@@ -246,6 +247,6 @@ def _places(part: SourcePart, batch: pa.RecordBatch) -> tuple[Int64s, Int64s]:
 
 
 def _row_bytes(batch: pa.RecordBatch) -> Int64s:
-    keys, values = (pc.binary_length(column).to_numpy().astype(np.int64) for column in batch.columns[:2])
+    keys, values = map(lengths, batch.columns[:2])
     found: Int64s = keys + values
     return found

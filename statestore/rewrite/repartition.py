@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from contextvars import copy_context
 from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
@@ -66,6 +68,9 @@ from statestore.statedir.swap import locked_task
 _log = logging.getLogger(__name__)
 #: Rate of one process that durations are estimated with: rows are read twice, written, read from the topic, checked.
 _ROWS_PER_S = 100_000
+#: Tasks that are built at a time by one process, within the memory of one: half of what that takes is waiting for the
+#: disk. So many pieces at least are left for each process.
+_BESIDE, _PIECES_EACH = 4, 2
 _BEGINS = "the state of another application"
 
 
@@ -171,6 +176,12 @@ class _Built(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     committed: tuple[int | None, ...]
+
+
+class _BuiltTasks(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    tasks: tuple[_Built, ...]
 
 
 class Repartition:
@@ -446,7 +457,7 @@ class Repartition:
         for paths, store in tasks.items():
             with locked_task(paths, store.lock_wait_s, rewriting=True):
                 pass
-            fence([store])
+        fence(tasks.values())
 
     def _make_topics(self, journal: RewriteJournal) -> RewriteJournal:
         for store in self.plan.stores:
@@ -504,12 +515,14 @@ class Repartition:
                 restore = whole_restore(store, journal.label, self._spec.run_bytes, publish=False)
                 position = positions[store.task.subtopology, number]
                 tasks.setdefault(store.paths, []).append(TargetPart(restore, position, Expected(rows, digest)))
-        pieces = list(tasks.values())
-        built = self._run(pieces, build_task, _Built)
+        beside = min(max(len(tasks) // (_PIECES_EACH * self._spec.parallelism), 1), _BESIDE)
+        each = list(tasks.values())
+        pieces = [each[first : first + beside] for first in range(0, len(each), beside)]
+        built = [task for found in self._run(pieces, build_tasks, _BuiltTasks) for task in found.tasks]
         kill_switch.reached("rewrite, all built")
         return [
             MadeStore(part.restore.store, part.expected.rows, committed)
-            for piece, found in zip(pieces, built, strict=True)
+            for piece, found in zip(each, built, strict=True)
             for part, committed in zip(piece, found.committed, strict=True)
         ]
 
@@ -564,8 +577,26 @@ class Digests:
         return self._each[partition].rows, self._each[partition].hexdigest()
 
 
-def build_task(parts: Sequence[TargetPart]) -> _Built:
+def build_tasks(tasks: Sequence[Sequence[TargetPart]]) -> _BuiltTasks:
+    """Build the stores of several new tasks at the same time, each as `build_task` does.
+
+    Raises
+    ------
+    StateStoreError
+        The first that one raised, when all have ended.
+    """
+    with keep_connections(), ThreadPoolExecutor(len(tasks)) as threads:
+        begun = [threads.submit(copy_context().run, build_task, parts, len(tasks)) for parts in tasks]
+    return _BuiltTasks(tasks=tuple(task.result() for task in begun))
+
+
+def build_task(parts: Sequence[TargetPart], beside: int = 1) -> _Built:
     """Build the stores of a new task from their changelogs, check them, and put them in place.
+
+    Parameters
+    ----------
+    beside
+        How many share the memory that a sorted run may take.
 
     Raises
     ------
@@ -574,7 +605,9 @@ def build_task(parts: Sequence[TargetPart]) -> _Built:
     """
     paths = parts[0].restore.store.paths
     with keep_connections(), locked_task(paths, parts[0].restore.store.lock_wait_s, rewriting=True):
-        return _Built(committed=tuple(map(_build_store, parts)))
+        shares = [part.restore._replace(run_bytes=max(part.restore.run_bytes // beside, 1)) for part in parts]
+        shared = [part._replace(restore=its) for part, its in zip(parts, shares, strict=True)]
+        return _Built(committed=tuple(map(_build_store, shared)))
 
 
 def _build_store(part: TargetPart) -> int | None:

@@ -17,7 +17,7 @@ from statestore.bulk.digest import Digest
 from statestore.bulk.routing import routing_of
 from statestore.bulk.time_ordered import with_end
 from statestore.changelog.key_partitions import partitions_of_keys
-from statestore.compiled.batches import Int64s
+from statestore.compiled.batches import Int64s, lengths
 from statestore.discovery.store_directory import segment_start
 from statestore.errors import InputError
 from statestore.formats.headers_value import Headers
@@ -28,6 +28,7 @@ from statestore.partition.spec import StorePartitionSpec
 from statestore.stores.scan import STORED_SCHEMA, ScannedDatabase
 from statestore.verification.kernels import numbers_in
 from statestore.verification.options import nobody_waits
+from statestore.verification.row_files import rows
 from statestore.verification.time_ordered import time_ordered_rows
 
 #: End of a slice of values that go to their ends; without one, pyarrow fails.
@@ -116,7 +117,7 @@ def stored_rows(store: StorePartitionSpec, first_segment: int = 0) -> Iterator[t
         try:
             if (status := database.status()) != STATUS_CLOSED:
                 raise InputError(_not_closed(directory, status))
-            batches = database.rows()
+            batches = rows(database)
             if kind.layout is not None:
                 batches = time_ordered_rows(database, kind.layout, segment, routing_of(store.store), nobody_waits)
             for batch in batches:
@@ -190,7 +191,7 @@ def _misplaced(
 
 def bytes_of(batch: pa.RecordBatch) -> int:
     """Bytes of the keys and values of rows."""
-    return sum(int(pc.sum(pc.binary_length(column)).as_py() or 0) for column in batch.columns[:2])
+    return sum(int(lengths(column).sum()) for column in batch.columns[:2])
 
 
 def records_of(store: StorePartitionSpec, batch: pa.RecordBatch, unknown_ms: int) -> Records:
@@ -235,7 +236,7 @@ def _taken_apart(layout: ValueFormat, stored: pa.Array) -> tuple[pa.Array, Int64
     if not layout.timestamped:
         return stored, np.full(len(stored), UNKNOWN_TIMESTAMP, np.int64), None
     if len(stored):
-        shortest = pc.binary_length(stored).to_numpy().argmin()
+        shortest = lengths(stored).argmin()
         layout.timestamp_at(stored[int(shortest)].as_py())
     return pc.binary_slice(stored, TIMESTAMP_BYTES, _LONGEST), numbers_in(stored), None
 

@@ -38,8 +38,13 @@ _BATCH_BYTES = 4 << 20
 _NO_DELETES = np.empty(0, np.bool_)
 
 
-def rows_of(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def rows_of(path: Path, schema: pa.Schema, *, blocks: int = _BLOCKS_A_BATCH) -> Iterator[pa.RecordBatch]:
     """Yield a file's rows in key order, as batches with a schema of two binary columns: key and value.
+
+    Parameters
+    ----------
+    blocks
+        As of `rows_in`.
 
     Raises
     ------
@@ -47,7 +52,7 @@ def rows_of(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         Also after the first batches.
     """
     with _opened(path) as file:
-        yield from rows_in(file, schema)
+        yield from rows_in(file, schema, blocks=blocks)
 
 
 def rows_in(file: BinaryIO, schema: pa.Schema, *, blocks: int = _BLOCKS_A_BATCH) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,242 @@
+"""Producing columns of records on connections of our own, each record once: as an idempotent producer does (KIP-98).
+
+librdkafka takes single messages, which costs more than all else that is done with a row. Versions that brokers since
+Kafka 2.1 understand:
+
+    InitProducerId 1  asks: transactional id (null) | i32 timeout (ms)
+                      gets: i32 throttled (ms) | i16 error | i64 producer id | i16 producer epoch
+    Produce 7         asks: transactional id (null) | i16 acks (-1: all) | i32 timeout (ms) | topics: name |
+                            partitions: i32 partition | i32 length | one record batch
+                      gets: topics: name | partitions: i32 partition | i16 error | i64 base offset |
+                            i64 append time (ms) | i64 log start | then i32 throttled (ms)
+
+What is around that is in connection.py, and the batches' layout in record_batch.py. A partition has one batch under way
+at a time. If its answer does not come, the same batch is sent again, and its sequence number tells the broker whether
+it has it already.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from struct import Struct
+from typing import NamedTuple
+
+import cramjam
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import KafkaError
+
+from statestore import kill_switch
+from statestore.changelog.compression import LZ4, Bytes
+from statestore.changelog.connection import Connection, by_topic, read_by_topic
+from statestore.changelog.leader_rounds import LeaderRounds, Left
+from statestore.changelog.record_encoding import RECORD_BYTES, encode
+from statestore.compiled.batches import Int64s, address_of, int64_column, lengths
+from statestore.errors import InputError
+from statestore.model import TopicPartition
+
+_PRODUCE, _PRODUCE_VERSION = 0, 7
+_INIT_PRODUCER_ID, _INIT_VERSION = 22, 1
+_NO_TRANSACTION, _INT = Struct(">hi"), Struct(">i")
+_PRODUCED, _PARTITION, _ANSWERED = Struct(">hhi"), Struct(">ii"), Struct(">ihqqq")
+_PRODUCER = Struct(">ihqh")
+#: Of a batch: what is before its checksum, and what the checksum is of, up to the records.
+_BEFORE_CHECKSUM, _CHECKSUM, _CHECKED = Struct(">qiib"), Struct(">I"), Struct(">hiqqqhii")
+_MAGIC, _ALL_REPLICAS = 2, -1
+_LENGTH_COUNTS_FROM = 12
+#: Bytes of a batch at most, before compression, unless one record has more; librdkafka's default.
+_BATCH_BYTES = 1_000_000
+_HEAD_BYTES = 61
+#: Bytes of all batches of a request at most, unless one has more; below brokers' `socket.request.max.bytes`.
+_REQUEST_BYTES = 32 * 1024 * 1024
+_SEQUENCES = 1 << 31
+#: An LZ4 frame of independent blocks of up to 4 MiB, without checksums; then each block behind its length, whose
+#: highest bit says that the block is not compressed; a length of 0 ends the frame.
+_LZ4_FRAME, _LZ4_BLOCK, _LZ4_PLAIN, _LZ4_LARGEST = bytes.fromhex("04224d18607073"), Struct("<I"), 1 << 31, 4 << 20
+
+
+class _Producer(NamedTuple):
+    """What a broker has given a producer."""
+
+    id: int
+    epoch: int
+
+
+class _EncodedBatch(NamedTuple):
+    """A batch that waits to be sent.
+
+    Attributes
+    ----------
+    body
+        Records, compressed.
+    base, latest
+        Timestamps (ms) of the first record, and the largest.
+    first_key
+        Key of the first record.
+    """
+
+    body: bytes
+    records: int
+    base: int
+    latest: int
+    first_key: bytes
+
+    def message(self, producer: _Producer, sequence: int) -> bytes:
+        """Return the batch as it is sent."""
+        checked = _CHECKED.pack(
+            LZ4, self.records - 1, self.base, self.latest, producer.id, producer.epoch, sequence, self.records
+        )
+        checksum = google_crc32c.extend(google_crc32c.value(checked), self.body)
+        length = _HEAD_BYTES - _LENGTH_COUNTS_FROM + len(self.body)
+        head = _BEFORE_CHECKSUM.pack(0, length, -1, _MAGIC) + _CHECKSUM.pack(checksum) + checked
+        return head + self.body
+
+
+class _ProduceConnection(Connection):
+    """A connection for requests of a producer."""
+
+    def new_producer(self, silence_s: float) -> _Producer | int:
+        """Ask for a producer id; return it, or the code of an error."""
+        self._send(_INIT_PRODUCER_ID, _INIT_VERSION, _NO_TRANSACTION.pack(-1, -1))
+
+        def parse(data: Bytes) -> _Producer | int:
+            _, error, number, epoch = _PRODUCER.unpack_from(data.data)
+            return int(error) if error else _Producer(number, epoch)
+
+        return self._answered(silence_s, parse)
+
+    def produce(
+        self, batches: Mapping[TopicPartition, bytes], silence_s: float
+    ) -> tuple[dict[TopicPartition, int], float]:
+        """Send a batch to each partition; return the code of its error, or 0, and how long (s) not to ask again."""
+        asked = {where: _PARTITION.pack(where.partition, len(batch)) + batch for where, batch in batches.items()}
+        head = _PRODUCED.pack(-1, _ALL_REPLICAS, int(silence_s * 1000))
+        self._send(_PRODUCE, _PRODUCE_VERSION, head + by_topic(asked))
+        return self._answered(silence_s, _parse)
+
+
+def _parse(data: Bytes) -> tuple[dict[TopicPartition, int], float]:
+    answered: dict[TopicPartition, int] = {}
+    end = 0
+
+    def read(topic: str, at: int) -> int:
+        nonlocal end
+        partition, error, *_ = _ANSWERED.unpack_from(data.data, at)
+        answered[TopicPartition(topic, partition)] = error
+        end = at + _ANSWERED.size
+        return end
+
+    read_by_topic(data.data, 0, read)
+    (throttled_ms,) = _INT.unpack_from(data.data, end)
+    return answered, throttled_ms / 1000
+
+
+class ColumnProducer:
+    """Writes columns of records to one topic.
+
+    Parameters
+    ----------
+    bootstrap_servers
+        Kafka brokers; `can_fetch` must have said yes to their clients' configuration.
+    timeout_s
+        Give up when for so long no partition got any further.
+    max_batch_bytes
+        `max.message.bytes` of the topic.
+    """
+
+    def __init__(self, bootstrap_servers: str, topic: str, timeout_s: float, max_batch_bytes: int) -> None:
+        self._servers, self._topic, self._timeout_s = bootstrap_servers, topic, timeout_s
+        self._max_batch_bytes = max_batch_bytes
+        self._most = min(max_batch_bytes, _BATCH_BYTES) - _HEAD_BYTES - _LZ4_FRAME_BYTES
+        self._producer: _Producer | None = None
+        self._waiting: dict[TopicPartition, deque[_EncodedBatch]] = {}
+        self._sequences: dict[TopicPartition, int] = {}
+
+    def produce(self, partition: int, keys: pa.Array, values: pa.Array, timestamps: Int64s) -> None:
+        """Encode records for a partition, in their order; `flush` sends them.
+
+        Parameters
+        ----------
+        timestamps
+            In ms, 0 or more.
+        """
+        times = int64_column(timestamps)
+        place, row = address_of(pa.RecordBatch.from_arrays([keys, values, times, times], list("kvto"))), 0
+        sizes = lengths(keys) + lengths(values)
+        room = np.empty(max(self._most, int(sizes.max(initial=0)) + RECORD_BYTES), np.uint8)
+        waiting = self._waiting.setdefault(TopicPartition(self._topic, partition), deque())
+        while row < len(keys):
+            end, size, latest = encode(place, row, self._most, room.ctypes.data)
+            base, first_key = int(timestamps[row]), keys[row].as_py()
+            waiting.append(_EncodedBatch(_lz4(room[:size]), int(end) - row, base, int(latest), first_key))
+            row = int(end)
+
+    def flush(self) -> None:
+        """Send all that was encoded, and wait until all replicas have it.
+
+        Raises
+        ------
+        InputError
+            If a batch is larger than its topic takes.
+        KafkaUnavailableError
+            If no partition got any further in time.
+        RetryError
+            If the cluster has lost what it had acknowledged.
+        """
+        left = {where: self._sequences.get(where, 0) for where, batches in self._waiting.items() if batches}
+        rounds = LeaderRounds(self._servers, _ProduceConnection, "producing to", self._timeout_s)
+
+        def ask(connection: _ProduceConnection, some: Left, silence_s: float) -> float:
+            if self._producer is None:
+                found = connection.new_producer(silence_s)
+                if isinstance(found, int):
+                    rounds.refused(next(iter(some)), KafkaError(found))
+                    return 0.0
+                self._producer = found
+            messages, size = dict[TopicPartition, bytes](), 0
+            for where, sequence in some.items():
+                batch = self._waiting[where][0]
+                if messages and size + len(batch.body) > _REQUEST_BYTES:
+                    break  # they come first in the next round
+                messages[where] = batch.message(self._producer, sequence)
+                size += len(messages[where])
+            answered, throttled_s = connection.produce(messages, silence_s)
+            kill_switch.reached("columns produced")
+            for where in answered.keys() & messages.keys():
+                batch, error = self._waiting[where][0], answered[where]
+                if error in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE):
+                    raise self._too_large(batch)
+                if error not in (KafkaError.NO_ERROR, KafkaError.DUPLICATE_SEQUENCE_NUMBER):
+                    rounds.refused(where, KafkaError(error))
+                    continue
+                self._waiting[where].popleft()
+                self._sequences[where] = (left.pop(where) + batch.records) % _SEQUENCES
+                if self._waiting[where]:
+                    left[where] = self._sequences[where]
+            return throttled_s
+
+        rounds.ask_all(left, ask)
+
+    def _too_large(self, batch: _EncodedBatch) -> InputError:
+        return InputError(
+            f"{batch.records} records from key {batch.first_key!r:.120} on have {len(batch.body)} compressed bytes, "
+            f"more than topic {self._topic} takes: its max.message.bytes is {self._max_batch_bytes}. Raise the topic's "
+            "max.message.bytes, then run again"
+        )
+
+
+_LZ4_FRAME_BYTES = len(_LZ4_FRAME) + 2 * _LZ4_BLOCK.size
+
+
+def _lz4(data: Bytes) -> bytes:
+    parts = [_LZ4_FRAME]
+    for at in range(0, len(data), _LZ4_LARGEST):
+        plain = data[at : at + _LZ4_LARGEST]
+        block = bytes(cramjam.lz4.compress_block(plain.data, store_size=False))
+        if len(block) < len(plain):
+            parts += [_LZ4_BLOCK.pack(len(block)), block]
+        else:
+            parts += [_LZ4_BLOCK.pack(len(plain) | _LZ4_PLAIN), plain.tobytes()]
+    return b"".join([*parts, _LZ4_BLOCK.pack(0)])

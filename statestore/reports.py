@@ -369,6 +369,29 @@ class ArchivedRow(StorePartitionRow):
         return self.failure is None
 
 
+class WriteRow(StorePartitionRow):
+    """What a write of the data source `state_store` did with one store partition."""
+
+    puts: Int64 = Field(default=0, description="rows written to the changelog")
+    deletes: Int64 = Field(default=0, description="keys deleted in the changelog; append only")
+    last: Int64 | None = Field(
+        default=None, description="offset of the last of them in the changelog; None: nothing was written"
+    )
+    caught_up: RestoreRow | None = Field(
+        default=None, description="append: what became of the store; None: it was not reached"
+    )
+    quarantine: Text | None = Field(default=None, description="overwrite: directory of the replaced store")
+    published: SnapshotRow | None = Field(
+        default=None, description="overwrite: the snapshot of the new store; None: no archive"
+    )
+    failure: Failure | None = None
+
+    @property
+    def healthy(self) -> bool:
+        """True if the rows are in the changelog, and the store has them."""
+        return self.failure is None and (self.caught_up is None or self.caught_up.healthy)
+
+
 class RestorePlanRow(StorePartitionRow):
     """Planned restore of one store partition, and its cost."""
 
@@ -544,6 +567,15 @@ class SnapshotReport(JobReport):
     rows: tuple[ArchivedRow, ...]
 
 
+class WriteReport(JobReport):
+    """Report of a write of the data source `state_store`, one row per store partition that got rows."""
+
+    job: Literal["write"] = "write"
+    mode: Literal["append", "overwrite"]
+    changelog: Text = Field(description="the topic that was written")
+    rows: tuple[WriteRow, ...]
+
+
 class MaintenanceReport(JobReport):
     """Report of a `maintenance` run, one row per task, per kind of files, and per part of the archive."""
 
@@ -559,6 +591,7 @@ AnyReport = (
     | RestorePlanReport
     | ValidateReport
     | SnapshotReport
+    | WriteReport
     | MaintenanceReport
 )
 Report = Annotated[AnyReport, Field(discriminator="job")]

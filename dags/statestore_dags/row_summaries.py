@@ -17,9 +17,10 @@ from statestore.reports import (
     ValidateRow,
     VerifyReport,
     VerifyRow,
+    WriteRow,
 )
 
-AnyRow = ProcessRow | VerifyRow | RestoreRow | RestorePlanRow | ValidateRow | ArchivedRow | MaintenanceRow
+AnyRow = ProcessRow | VerifyRow | RestoreRow | RestorePlanRow | ValidateRow | ArchivedRow | WriteRow | MaintenanceRow
 
 
 def row_to_dict(row: AnyRow) -> dict[str, Any]:
@@ -65,6 +66,8 @@ def headline(row: AnyRow) -> str:
             made = f"{row.files:,} files, {row.bytes:,} bytes" if row.snapshot else "nothing"
             said = f"published {made}, from {row.grown_from or 'the changelog alone'}: {row.records:,} records"
             said += f", {row.seconds:.1f} s"
+        case WriteRow():
+            said = f"{row.puts:,} rows put, {row.deletes:,} deleted"
         case MaintenanceRow():
             said = f"{row.removed_count:,} removed, {row.removed_bytes:,} bytes"
             if row.kept:

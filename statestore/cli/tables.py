@@ -29,6 +29,7 @@ from statestore.reports import (
     ValidateReport,
     VerifyReport,
     VerifyRow,
+    WriteReport,
 )
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ def show(console: Console, report: AnyReport) -> None:
             show_validated(console, report)
         case SnapshotReport():
             show_archived(console, report.rows)
+        case WriteReport():
+            show_written(console, report)
         case MaintenanceReport():
             show_maintained(console, report.rows, dry_run=report.dry_run)
 
@@ -154,6 +157,19 @@ def _show_failed(console: Console, store: ValidatedStore) -> None:
             console.print(Text(f"    {', '.join(f'{name}={value}' for name, value in row.items())}"), soft_wrap=True)
     if store.failed_expectations and store.data_docs is not None:
         console.print(Text(f"    all of them: {store.data_docs}"), soft_wrap=True)
+
+
+def show_written(console: Console, report: WriteReport) -> None:
+    """Print what a write of a DataFrame did."""
+    columns = ("store partition", "puts>", "deletes>", "last offset>", "the store", "the old store is in", "detail")
+    found = (
+        (
+            *(row.label, row.puts, row.deletes, row.last, "" if row.caught_up is None else row.caught_up.outcome),
+            *(row.quarantine, _failed(row.failure or (None if row.caught_up is None else row.caught_up.failure))),
+        )
+        for row in report.rows
+    )
+    console.print(table(f"{report.mode} of {len(report.rows)} store partitions, {report.changelog}", columns, found))
 
 
 def show_maintained(console: Console, rows: Sequence[MaintenanceRow], *, dry_run: bool) -> None:

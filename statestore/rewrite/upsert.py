@@ -9,35 +9,42 @@ when its task next opens it. Rows that were written are the same when they are w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore import kill_switch
+from statestore.bulk.routing import routing_of
 from statestore.changelog.topics import Topics, append_time_refused
 from statestore.changelog.writer import TransactionalWriter
-from statestore.errors import InputError, StateStoreError
+from statestore.compiled.batches import Int64s
+from statestore.discovery.store_directory import segment_start
+from statestore.errors import InputError, RetryError, StateStoreError
 from statestore.model import transactional_id
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import restore
 from statestore.recovery.spec import RestoreSpec
-from statestore.reports import RestoreRow, Status
+from statestore.reports import Failure, Status, VerifyRow, WriteRow
 from statestore.requests.restore import RestoreRequest
 from statestore.rewrite.changelog_writing import produce
 from statestore.rewrite.examination import require_rewritable
 from statestore.rewrite.row_stage import RowStage, remove_abandoned, require_rows, require_single_keys
-from statestore.rewrite.rows import records_of
+from statestore.rewrite.rows import records_of, stored_rows
 from statestore.statedir.swap import locked_task
 from statestore.verification.check import check
+from statestore.verification.kernels import numbers_in
 from statestore.verification.options import VerifyOptions
 
 #: Below `transaction.max.timeout.ms` of brokers, which is 15 minutes by default.
 _TRANSACTION_TIMEOUT_MS = 10 * 60 * 1000
 #: Bytes of a transaction; what a task stages of one it keeps in memory, too.
 TRANSACTION_BYTES = 256 * 1024 * 1024
+_NOT_REACHED = Failure.of(RetryError("not reached: a partition before it failed. Write the same rows again"))
 _USABLE = (Status.OK, Status.EMPTY, Status.LAGGING, Status.MISSING)
 
 
@@ -65,23 +72,6 @@ class UpsertSpec(NamedTuple):
     started_ms: int
 
 
-class Upserted(NamedTuple):
-    """One store partition whose changelog has the rows.
-
-    Attributes
-    ----------
-    last
-        Offset of its last record.
-    caught_up
-        What became of the store.
-    """
-
-    store: StorePartitionSpec
-    rows: int
-    last: int
-    caught_up: RestoreRow
-
-
 def require_upsertable(stores: Sequence[StorePartitionSpec]) -> None:
     """Refuse stores of which single rows cannot be written.
 
@@ -93,24 +83,20 @@ def require_upsertable(stores: Sequence[StorePartitionSpec]) -> None:
     require_rewritable(stores)
     store = stores[0]
     name = f"{store.application}/{store.store.name}"
-    if store.store.store_kind.numbers:
-        raise InputError(
-            f"{name} is a {store.store.kind} store, whose rows expire with the time of its records: single rows cannot "
-            "be written. Overwrite all of them"
-        )
     if store.changelog is None:
         raise InputError(f"{name}: its changelog {store.partition.topic} does not exist. Run `statestore drift`")
     if store.changelog.log_append_time:
         raise InputError(append_time_refused(store.changelog.topic))
 
 
-def upsert(spec: UpsertSpec, report: Callable[[Upserted], None] = lambda _: None) -> list[Upserted]:
+def upsert(spec: UpsertSpec, report: Callable[[WriteRow], None] = lambda _: None) -> list[WriteRow]:
     """Write rows, and bring the stores behind them.
 
     Parameters
     ----------
     report
-        Called with each store partition that is done.
+        Called with what became of each store partition that gets rows, once something may have been written. A store
+        that did not catch up is named there alone: its changelog has the rows.
 
     Raises
     ------
@@ -121,7 +107,7 @@ def upsert(spec: UpsertSpec, report: Callable[[Upserted], None] = lambda _: None
     """
     require_upsertable(spec.stores)
     chosen = [store for store in spec.stores if spec.rows.rows(store.task.partition)]
-    offsets: dict[int, int] = {}
+    written: dict[int, WriteRow] = {}
     with ExitStack() as locks:
         for store in spec.stores:
             locks.enter_context(locked_task(store.paths, store.lock_wait_s))
@@ -129,9 +115,15 @@ def upsert(spec: UpsertSpec, report: Callable[[Upserted], None] = lambda _: None
         _require_writable(spec, chosen)
         for store in chosen:
             try:
-                offsets[store.task.partition] = _write(spec, store)
+                written[store.task.partition] = _write(spec, store)
             except StateStoreError as error:
-                done = ", ".join(map(str, offsets)) or "none"
+                done = ", ".join(map(str, written)) or "none"
+                for left in chosen[len(written) :]:
+                    written[left.task.partition] = _row(
+                        left, failure=Failure.of(error) if left is store else _NOT_REACHED
+                    )
+                for row in written.values():
+                    report(row)
                 raise type(error)(
                     f"{store.store_partition}: {error}. Partitions written before it: {done}. Write the same rows "
                     "again: that changes nothing in those"
@@ -142,8 +134,7 @@ def upsert(spec: UpsertSpec, report: Callable[[Upserted], None] = lambda _: None
         request = RestoreRequest(mode="auto")
         caught_up = restore(RestoreSpec(store, request, f"upsert-{spec.started_ms}", spec.run_bytes))
         kill_switch.reached("upsert, store caught up")
-        number = store.task.partition
-        result.append(Upserted(store, spec.rows.rows(number), offsets[number], caught_up))
+        result.append(written[store.task.partition].model_copy(update={"caught_up": caught_up}))
         report(result[-1])
     return result
 
@@ -160,15 +151,66 @@ def _require_writable(spec: UpsertSpec, chosen: Sequence[StorePartitionSpec]) ->
                 "at most. Write fewer rows at a time, raise option transaction_bytes, or overwrite the store. Nothing "
                 "was written"
             )
+        _require_deletes(spec, store)
         found = check(store, VerifyOptions("offsets"))
         if found.status not in _USABLE:
-            raise InputError(
-                f"{store.store_partition} is {found.status}: {found.detail}. Restore it first. Nothing was written"
-            )
+            raise InputError(_restore_first(store, found))
+        if store.store.store_kind.numbers:
+            if not found.healthy and found.end:
+                raise InputError(_restore_first(store, found))
+            _require_live(spec, store)
 
 
-def _write(spec: UpsertSpec, store: StorePartitionSpec) -> int:
-    """Write one partition's rows in one transaction; return the offset of the last one."""
+def _restore_first(store: StorePartitionSpec, found: VerifyRow) -> str:
+    return f"{store.store_partition} is {found.status}: {found.detail}. Restore it first. Nothing was written"
+
+
+def _require_deletes(spec: UpsertSpec, store: StorePartitionSpec) -> None:
+    """Refuse deletes of a store that knows none: a null value of a key's duplicates is ignored."""
+    if store.store.retain_duplicates and any(batch.column(1).null_count for batch in _batches(spec, store)):
+        raise InputError(
+            f"{store.store_partition} retains duplicates, and in its changelog a record without a value deletes "
+            "nothing: expected a value in each row. Nothing was written"
+        )
+
+
+def _require_live(spec: UpsertSpec, store: StorePartitionSpec) -> None:
+    """Refuse rows that have expired, and those that would have others expire; the store has all of its changelog."""
+    kind, route = store.store.store_kind, routing_of(store.store)
+    starts = [segment_start(path.name) or 0 for path in kind.databases(store.live)]
+    stored = (batch for _, batch in stored_rows(store, max(starts))) if starts else ()
+    now = max((int(found.max()) for found in map(partial(_times, store), stored) if len(found)), default=0)
+    given = np.concatenate([_times(store, batch) for batch in _batches(spec, store)])
+    latest = int(given.max())
+    oldest, before = route.oldest_live(max(now, latest)), route.oldest_live(now)
+    if expired := int(np.count_nonzero(given < oldest)):
+        raise InputError(
+            f"{store.store_partition}: {expired} rows are past the store's retention of {store.store.retention_ms} ms, "
+            f"counted from {max(now, latest)}: the store would not keep them. Leave out rows of {kind.segment_time} "
+            f"before {oldest}. Nothing was written"
+        )
+    if lost := [start for start in starts if before <= start < oldest]:
+        raise InputError(
+            f"{store.store_partition}: a row of {kind.segment_time} {latest} would have all rows before {oldest} "
+            f"expire, which are in {len(lost)} segments; the latest row there is of {now}. Overwrite the store if this "
+            "is meant. Nothing was written"
+        )
+
+
+def _times(store: StorePartitionSpec, batch: pa.RecordBatch) -> Int64s:
+    return numbers_in(batch.column(0), back=store.store.store_kind.suffix_bytes)
+
+
+def _batches(spec: UpsertSpec, store: StorePartitionSpec) -> Iterator[pa.RecordBatch]:
+    return spec.rows.batches(store.task.partition)
+
+
+def _row(store: StorePartitionSpec, **figures: Any) -> WriteRow:
+    return WriteRow(application=store.application, store=store.store.name, task=str(store.task), **figures)
+
+
+def _write(spec: UpsertSpec, store: StorePartitionSpec) -> WriteRow:
+    """Write one partition's rows in one transaction."""
     topics = Topics(store.bootstrap_servers, store.kafka_timeout_s)
     topic = store.partition.topic
     writer = TransactionalWriter(
@@ -178,11 +220,13 @@ def _write(spec: UpsertSpec, store: StorePartitionSpec) -> int:
         _TRANSACTION_TIMEOUT_MS,
         int(topics.topic_configs([topic])[topic]["max.message.bytes"]),
     )
+    deletes = 0
     try:
         writer.init()
         writer.begin()
-        for batch in spec.rows.batches(store.task.partition):
+        for batch in _batches(spec, store):
             _produce(spec, store, writer, batch)
+            deletes += batch.column(1).null_count
             kill_switch.reached("upsert, batch sent")
         last = writer.flush()[store.partition]
         writer.commit()
@@ -193,7 +237,7 @@ def _write(spec: UpsertSpec, store: StorePartitionSpec) -> int:
     finally:
         writer.close()
     topics.wait_until_stable([topic])
-    return last
+    return _row(store, puts=spec.rows.rows(store.task.partition) - deletes, deletes=deletes, last=last)
 
 
 def _produce(spec: UpsertSpec, store: StorePartitionSpec, writer: TransactionalWriter, batch: pa.RecordBatch) -> None:

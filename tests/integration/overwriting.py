@@ -16,10 +16,11 @@ from statestore.formats.timestamped_value import encode
 from statestore.metastore.adoption import adoption_hooks
 from statestore.metastore.metastore import Metastore
 from statestore.partition.spec import StorePartitionSpec
+from statestore.reports import WriteRow
 from statestore.rewrite.overwrite import OverwriteSpec, overwrite
 from statestore.rewrite.row_stage import ROW_SCHEMA, AttemptWriter, RowStage, writes_of
 from statestore.rewrite.staged_stores import Rewritten
-from statestore.rewrite.upsert import TRANSACTION_BYTES, Upserted, UpsertSpec, upsert
+from statestore.rewrite.upsert import TRANSACTION_BYTES, UpsertSpec, upsert
 from tests.integration.broker import T0
 
 
@@ -79,7 +80,7 @@ class Upserting(NamedTuple):
     write: Overwriting
     transaction_bytes: int = TRANSACTION_BYTES
 
-    def carry_out(self) -> list[Upserted]:
+    def carry_out(self) -> list[WriteRow]:
         stage = self.write.staged()
         try:
             return upsert(UpsertSpec(self.write.specs(), stage, 1 << 24, self.transaction_bytes, T0 + 10))

@@ -10,8 +10,7 @@ from statestore.changelog.partitioner import partition_of
 from statestore.changelog.writer import TransactionalWriter
 from statestore.errors import FencedError, InputError
 from statestore.model import transactional_id
-from statestore.reports import Status
-from statestore.rewrite.upsert import Upserted
+from statestore.reports import Status, WriteRow
 from tests.integration import dying
 from tests.integration.broker import T0, consume
 from tests.integration.overwriting import Upserting
@@ -36,7 +35,7 @@ def store(bootstrap_servers: str, tmp_path: Path) -> Overwritable:
     return Overwritable(bootstrap_servers, tmp_path)
 
 
-def upsert(store: Overwritable, **changes: int) -> list[Upserted]:
+def upsert(store: Overwritable, **changes: int) -> list[WriteRow]:
     return Upserting(store.write._replace(rows=CHANGES), **changes).carry_out()
 
 
@@ -50,8 +49,9 @@ def assert_written(store: Overwritable) -> None:
 def test_rows_are_put_and_deleted_and_processing_counts_on(store: Overwritable) -> None:
     before = store.now()
     done = upsert(store)
-    assert sum(row.rows for row in done) == len(CHANGES)
-    assert [row.caught_up.failure for row in done] == [None, None]
+    deleted = sum(value is None for value in CHANGES.values())
+    assert (sum(row.puts for row in done), sum(row.deletes for row in done)) == (len(CHANGES) - deleted, deleted)
+    assert all(row.healthy and row.caught_up for row in done)
     assert store.now() == before
     assert_written(store)
     store.process(T0 + 1_000)

@@ -17,7 +17,7 @@ from statestore.definitions.store import StoreDefinition
 from statestore.metastore.metastore import Metastore
 from statestore.partition.quarantine import last_replaced
 from statestore.recovery.restore import restore
-from statestore.reports import Status
+from statestore.reports import Status, WriteReport, read_report
 from statestore.rewrite.row_stage import writes_of
 from statestore.verification.check import verify
 from statestore.verification.options import VerifyOptions
@@ -212,6 +212,38 @@ def test_the_store_of_several_records_a_row_is_refused_by_name(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("kind", [name for name, store in ALL_STORES.items() if store.store_kind.numbers])
+def test_single_rows_of_windows_and_sessions_are_put_and_deleted(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path, kind: str
+) -> None:
+    store = ALL_STORES[kind]
+    application = logged(bootstrap_servers, tmp_path, store, changes(store, 300, 1))
+    Topics(bootstrap_servers, 60).set_config(application.changelog, changelog_config(store))
+    assert restore(application.restore_spec(force=True)).failure is None
+    written = Written.of(spark, application, tmp_path)
+    frame = written.read()
+    before = sorted(frame.drop("partition").collect())
+    put = [row.asDict() | {"value": b"corrected"} for row in before[:3]]
+    deleted = [] if store.retain_duplicates else [row.asDict() | {"value": None} for row in before[3:5]]
+    schema = frame.drop("partition").schema
+    written.write(spark.createDataFrame(put + deleted, schema), "append")
+    found = [row.asDict() for row in sorted(written.read().drop("partition").collect())]
+    assert found == put + [row.asDict() for row in before[3 + len(deleted) :]]
+    assert written.statuses() == {Status.OK}
+    ahead = {name: before[0][name] + 10**9 for name in schema.names if name.startswith(("window_", "session_"))}
+    behind = {name: at - 2 * 10**9 for name, at in ahead.items()}
+    for times, reason in ((ahead, "would have all rows before"), (behind, "past the store's retention")):
+        row = spark.createDataFrame([before[0].asDict() | times], schema)
+        with pytest.raises(PySparkException, match=reason):
+            written.write(row, "append")
+    if store.retain_duplicates:
+        row = spark.createDataFrame([before[0].asDict() | {"value": None}], schema)
+        with pytest.raises(PySparkException, match="a record without a value deletes nothing"):
+            written.write(row, "append")
+    assert [row.asDict() for row in sorted(written.read().drop("partition").collect())] == found
+
+
+@pytest.mark.long
 def test_single_rows_are_put_and_deleted_in_one_transaction_and_processing_counts_on(written: Written) -> None:
     changelog = written.app.changelog
     assert {"key-00", "key-01"} <= {bytes(row.key).decode() for row in written.read().collect()}
@@ -227,5 +259,10 @@ def test_single_rows_are_put_and_deleted_in_one_transaction_and_processing_count
     written.process(T0 + 1_000)
     assert {bytes(row.key): bytes(row.value) for row in written.read().collect()}[b"key-00"] == b"42"
     assert written.statuses() == {Status.OK}
+    (path,) = (written.directory / "reports" / "write").glob("*.json")
+    report = read_report(path, WriteReport)
+    assert (report.mode, report.changelog) == ("append", changelog)
+    assert (sum(row.puts for row in report.rows), sum(row.deletes for row in report.rows)) == (2, 1)
+    assert all(row.healthy and row.caught_up for row in report.rows)
     with pytest.raises(PySparkException, match=r"bytes in one transaction; expected 3 at most"):
         written.write(rows, "append", transaction_bytes="3")

@@ -7,7 +7,7 @@ twice: the driver takes those of the attempts that Spark names to it (`statestor
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,16 +26,18 @@ from statestore.config import Settings, load_settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.partitions import store_partition_specs
-from statestore.errors import InputError
+from statestore.errors import InputError, StateStoreError
 from statestore.metastore.adoption import adoption_hooks
 from statestore.metastore.metastore import Metastore
+from statestore.objects.path import location
 from statestore.partition.spec import StorePartitionSpec
+from statestore.reports import WriteReport, WriteRow, write_report
 from statestore.rewrite.examination import require_rewritable
 from statestore.rewrite.overwrite import OverwriteSpec, overwrite
 from statestore.rewrite.row_stage import AttemptWriter, RowStage, StagedAttempt, writes_of
 from statestore.rewrite.staged_stores import Rewritten
 from statestore.rewrite.staged_validation import require_valid
-from statestore.rewrite.upsert import TRANSACTION_BYTES, Upserted, UpsertSpec, require_upsertable, upsert
+from statestore.rewrite.upsert import TRANSACTION_BYTES, UpsertSpec, require_upsertable, upsert
 from statestore_jobs.sources.importers import forget_importers
 from statestore_jobs.sources.options import number, refuse_unknown, required
 from statestore_jobs.sources.row_encoding import EncodedRows, RowEncoder
@@ -133,22 +135,48 @@ class StateStoreWriter(DataSourceArrowWriter):
         return StagedMessage(attempt.staged)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Give the staged rows to the store."""
+        """Give the staged rows to the store, and write the report of it."""
         forget_importers()
         stage = RowStage(self._stage, [found.attempt for found in messages if isinstance(found, StagedMessage)])
+        planned, started, rows = plan_write(self._options), clock.now_ms(), list[WriteRow]()
         try:
-            rows = self._overwrite(stage) if self._overwrites else self._upsert(stage)
+            if self._overwrites:
+                rows += map(_overwritten, self._overwrite(planned, stage))
+            else:
+                self._upsert(planned, stage, rows.append)
         finally:
             stage.clear()
+            if rows:
+                self._report(planned, started, rows)
+
+    def _report(self, planned: Planned, started_ms: int, rows: Sequence[WriteRow]) -> None:
+        """Write the report; the rows are written by now, so an error only says where it is not."""
+        application, name = planned.definition.name, planned.stores[0].store.name
+        entry = planned.metastore.require_running().catalogue.entry(application)
+        report = WriteReport(
+            run_id=self._id,
+            applications=(application,),
+            started_ms=started_ms,
+            finished_ms=clock.now_ms(),
+            mode="overwrite" if self._overwrites else "append",
+            changelog=entry.definition.store(name).changelog_of(application),
+            rows=tuple(rows),
+        )
+        path = location(planned.settings.reports_dir) / "write" / f"{self._id}.json"
+        try:
+            write_report(path, report)
+        except (StateStoreError, OSError) as error:
+            _log.warning("the rows are written; their report is not at %s: %s; it was %s", path, error, report)
         for row in rows:
-            _log.info("%s", row)
+            if row.caught_up is not None and row.caught_up.failure is not None:
+                why = row.caught_up.failure.message
+                _log.warning("%s: its changelog has the rows, and the store does not yet: %s", row.label, why)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Forget the staged rows."""
         RowStage(self._stage, []).clear()
 
-    def _overwrite(self, rows: RowStage) -> Sequence[Rewritten]:
-        planned = plan_write(self._options)
+    def _overwrite(self, planned: Planned, rows: RowStage) -> Sequence[Rewritten]:
         settings, definition = planned.settings, planned.definition
 
         def judge(stores: Sequence[StorePartitionSpec]) -> None:
@@ -158,14 +186,26 @@ class StateStoreWriter(DataSourceArrowWriter):
         with overwrite(spec, adoption_hooks(planned.metastore, definition.name, judge)) as work:
             return work.carry_out()
 
-    def _upsert(self, rows: RowStage) -> Sequence[Upserted]:
-        planned = plan_write(self._options)
+    def _upsert(self, planned: Planned, rows: RowStage, report: Callable[[WriteRow], None]) -> None:
         largest = number(self._options, "transaction_bytes", 1) or TRANSACTION_BYTES
         spec = UpsertSpec(planned.stores, rows, self._run_bytes(planned.settings), largest, clock.now_ms())
-        return upsert(spec)
+        upsert(spec, report)
 
     def _run_bytes(self, settings: Settings) -> int:
         return number(self._options, "run_bytes", 1) or settings.restore_run_bytes
+
+
+def _overwritten(row: Rewritten) -> WriteRow:
+    store = row.store
+    return WriteRow(
+        application=store.application,
+        store=store.store.name,
+        task=str(store.task),
+        puts=row.rows,
+        last=row.committed,
+        quarantine=None if row.quarantine is None else str(row.quarantine),
+        published=row.published,
+    )
 
 
 def _require_places(encoded: EncodedRows, places: pa.Array) -> None:

@@ -1,4 +1,4 @@
-"""DAG `maintenance`: remove what is old and of no more use, on a schedule or by hand."""
+"""DAG `maintenance`: remove old files that are no longer needed, on a schedule or manually."""
 
 from __future__ import annotations
 

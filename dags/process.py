@@ -1,4 +1,4 @@
-"""DAG `process`: run the stream applications' micro-batches, on a schedule or by hand.
+"""DAG `process`: run the stream applications' micro-batches, on a schedule or manually.
 
 An application that wants a schedule of its own has a DAG of its own, `process.<application>`: it can be paused,
 watched and alerted by itself, and a long run of another does not hold it up. STATESTORE_PROCESS_SCHEDULES names them.
@@ -30,7 +30,7 @@ schedule has its own DAG, `process.<application>`.
 
 ### What to do
 Read the log of the failed mapped task. If the store is damaged, run `verify`, which starts `restore`. Otherwise wait
-for the next run, start this DAG by hand, or clear *spark* of the application. Processed records are not processed
+for the next run, start this DAG manually, or clear *spark* of the application. Processed records are not processed
 again.
 """
 

@@ -1,4 +1,4 @@
-"""DAG `restore`: rebuild store partitions from their changelogs, by hand with a form or started by `verify`."""
+"""DAG `restore`: rebuild store partitions from their changelogs, manually with a form, or started by `verify`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DAG `snapshot`: publish snapshots of stores from their changelogs, on a schedule or by hand."""
+"""DAG `snapshot`: publish snapshots of stores from their changelogs, on a schedule or manually."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DAG `validate`: judge stores with Great Expectations, after a restore, by time or by hand."""
+"""DAG `validate`: judge stores with Great Expectations, after a restore, on a schedule or manually."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ Compares store partitions with their changelog topics and changes nothing.
   (`STATESTORE_VERIFY_AFTER_PROCESS`).
 * On a schedule: all of them. `verify` reads every row (*scan*). `verify.deep` compares a sample of the rows with the
   changelog.
-* By hand: at the depth that the form names.
+* Manually: at the depth that the form names.
 
 Each application is one Spark job. Below *check*, each store partition has its own mapped task. It succeeds if the store
 is healthy, and fails if the store is damaged or behind. It is skipped if the store was in use all the time; the next
@@ -43,7 +43,7 @@ than 256 store partitions, a mapped task stands for several.
 ### What to do
 Usually no action is needed: if a restore helps, this run has already started `restore` (*trigger_restore*). If the
 action is "manual", a person must decide: read the log of the mapped task. One run of this DAG starts at most one
-restore. To restore again for a run that you have cleared, start `restore` by hand.
+restore. To restore again for a run that you have cleared, start `restore` manually.
 """
 
 

@@ -1,4 +1,4 @@
-"""A switch that kills or stops this process at a named point, for tests of what is left behind then.
+"""A switch that kills or suspends this process at a named point, to test what it leaves behind.
 
 Code says `kill_switch.reached("<point>")`. The environment says where that has an effect:
 

@@ -1,4 +1,4 @@
-"""The parts that the DAGs share. Airflow puts the DAGs folder on `sys.path`, hence a name that nobody else has."""
+"""Shared parts of the DAGs. Airflow puts the DAGs folder on `sys.path`, so the package name must be unique."""
 
 from statestore.packages import require_extra
 

@@ -1,4 +1,4 @@
-"""From a DAG's form to the request of its job: functions that change nothing, and one for the form of `metastore`.
+"""Pure functions that convert a DAG's form into the request of its job, and one for the form of `metastore`.
 
 They promise that what leaves them names only applications and stores of the catalogue and reports that exist, and
 that everything else ends in one `InputError` which says what was expected. Which partitions a store has is Kafka's

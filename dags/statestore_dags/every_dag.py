@@ -1,4 +1,4 @@
-"""What all DAGs have in common."""
+"""Common settings of all DAGs."""
 
 from __future__ import annotations
 

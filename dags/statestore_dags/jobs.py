@@ -1,4 +1,4 @@
-"""Which Spark jobs a run is made of: one for each application, so that one that fails hides nothing of the others.
+"""The Spark jobs of a run: one for each application, so that a failure does not hide the results of the others.
 
 `validate` is one job for all: its stores share the index of the Data Docs, which one job at a time may write.
 `maintenance` is one, too: what it looks at belongs to no application alone.

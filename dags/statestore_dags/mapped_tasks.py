@@ -1,4 +1,4 @@
-"""What stands below *check*: one square per row of a report, or per group of rows where there are very many.
+"""The mapped tasks of *check*: one for each row of a report, or for each group of rows if there are very many.
 
     STATESTORE_CHECK_BY     row: a square for each row of a report (default); application: for each application
 

@@ -1,4 +1,4 @@
-"""A run's report and the parts that it is made of: one for each application, each written by a Spark job of its own.
+"""The report of a run and its parts: one for each application, each written by a separate Spark job.
 
     <reports_dir>/<job>/<run>.json                       the report of the run
     <reports_dir>/<job>/.parts/<run>-<application>.json   of one application, where there are several

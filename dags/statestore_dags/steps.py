@@ -1,4 +1,4 @@
-"""The steps that each DAG of a job is made of: plan, Spark jobs, what they have left, one square per row, a trigger.
+"""The common steps of the job DAGs: plan, Spark jobs, their reports, one mapped task per row, a trigger.
 
 Parsing a DAG file reads nothing but the environment. Settings, the catalogue and reports are read inside the tasks.
 """

@@ -1,4 +1,4 @@
-"""Where Great Expectations keeps what it found: results and suites of all runs, beside the site made from them."""
+"""The stores of Great Expectations: results and suites of all runs, next to the site that is built from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Great Expectations' results of single expectations say."""
+"""Interprets Great Expectations' results of single expectations."""
 
 from __future__ import annotations
 

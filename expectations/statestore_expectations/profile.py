@@ -1,4 +1,4 @@
-"""What the rows of a store look like: counted in one pass, and the fields of JSON values in another."""
+"""Profiles the rows of a store: counts in one pass, and the fields of JSON values in another."""
 
 from __future__ import annotations
 

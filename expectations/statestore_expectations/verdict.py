@@ -1,4 +1,4 @@
-"""What a validation found."""
+"""The result of a validation."""
 
 from __future__ import annotations
 

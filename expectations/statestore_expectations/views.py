@@ -1,4 +1,4 @@
-"""The views that suites see: a store's rows, those of its changelog, and both side by side.
+"""The views for suites: a store's rows, those of its changelog, and a comparison of both.
 
 A row's identity is its partition and key, and what its kind has between key and value: in a window store the window's
 start, in a session store the session's start and end, in a versioned store the time from which a version is valid.

@@ -1,4 +1,4 @@
-"""What every job does around its work: arguments, definitions, the report, and one clear message when it cannot run.
+"""The common entry of all jobs: arguments, definitions, the report, and one clear message if a job cannot run.
 
 Definitions come from the catalogue, as it is now or as a pin says; which one is printed and stands in the report. A
 job needs certainty: it stops where the metastore is DEGRADED.

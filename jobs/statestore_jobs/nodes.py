@@ -1,4 +1,4 @@
-"""A task, and those of its stores that come from an archive first: of a node with a disk of its own, or versioned."""
+"""Runs a task after it has fetched stores from an archive: stores of a node with its own disk, or versioned stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where Spark is to run a piece of work: one piece in each partition, with the host that has its files already."""
+"""Places work on hosts: one piece in each Spark partition, with the host that already has its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What jobs find out on the driver before any Spark task starts: topics, partitions, and a spec per piece of work.
+"""Planning on the driver before any Spark task starts: topics, partitions, and a spec for each piece of work.
 
 Internal topics are made while the catalogue has no ids of them; from then on they must be there, and be the same ones.
 """

@@ -1,4 +1,4 @@
-"""What a run of `process` shows of its tasks."""
+"""Shows the progress of the tasks in a run of `process`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Spark forks its Python workers from: a `pyspark.daemon` that has loaded this project before the first fork.
+"""A `pyspark.daemon` that loads this project before Spark forks its Python workers from it.
 
 By itself, each worker would load numpy, pandas, pyarrow, numba and our compiled loops, which takes seconds. And Spark
 invalidates Python's import caches in each Spark task: the directories of `pyspark.zip` and of a JAR on Python's path

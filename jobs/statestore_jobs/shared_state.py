@@ -1,4 +1,4 @@
-"""Whether all executors see the driver's state directory: asked before a job's work begins, and in each Spark task."""
+"""Checks that all executors share the driver's state directory, before a job's work and in each Spark task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read of a store and its changelog to compare them: how far they are, and their rows by the data sources."""
+"""Reads a store and its changelog to compare them: their offsets, and their rows through the data sources."""
 
 from __future__ import annotations
 

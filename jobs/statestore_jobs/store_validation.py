@@ -1,4 +1,4 @@
-"""Judging one store: its frames, its suite, its plots, and the verdict as JSON beside the Data Docs.
+"""Validates one store: its frames, its suite, its plots, and the verdict as JSON next to the Data Docs.
 
 <data_docs_dir>/plots/<application>.<store>/*.svg                  of the last validation
 <data_docs_dir>/verdicts/<application>.<store>/<run id>.json       one for each validation

@@ -1,4 +1,4 @@
-"""A versioned store beside its changelog, compared by the rules of deep verification, a Spark task for each partition.
+"""Compares a versioned store with its changelog by the rules of deep verification, in one Spark task per partition.
 
 Rows and records are not alike, so there is no join: both sides are folded key by key, and what is compared of each key
 becomes rows of one frame, told apart by `side`:

@@ -1,1 +1,1 @@
-"""The pages of the plugin. Airflow puts the plugins folder on `sys.path`, hence a name that nobody else has."""
+"""The pages of the plugin. Airflow puts the plugins folder on `sys.path`, so the package name must be unique."""

@@ -1,4 +1,4 @@
-"""The routes below /statestore, behind Airflow's own login: the page's API, Data Docs, reports, the page's own files.
+"""The routes below /statestore, protected by Airflow's login: the page and its API, Data Docs, reports, static files.
 
     GET /statestore/api/overview                       all store partitions, as the newest reports tell
     GET /statestore/api/progress                       how far running restores are

@@ -1,4 +1,4 @@
-"""Great Expectations' Data Docs as Airflow shows them: an index and a stylesheet of ours, and no scripts.
+"""Great Expectations' Data Docs in Airflow: with an index and a stylesheet of this project, and without scripts.
 
 As they are made, the pages fetch scripts and styles from several places of the Internet, and their index is empty
 without them. On Airflow's own origin such a script could do whatever the user may. So the pages get neither, and look

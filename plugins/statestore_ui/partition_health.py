@@ -1,4 +1,4 @@
-"""What the page says of one store partition, from the newest row of each job about it: a word, a colour, why.
+"""The health of one store partition on the page, from the newest row of each job: a word, a colour, a reason.
 
 A verification and a restore both tell how a store is, so the later one counts. Validation judges what a restore left.
 """

@@ -1,4 +1,4 @@
-"""How far running restores are, from the small files that they write as they go (`recovery/restore_progress.py`).
+"""The progress of running restores, from small files that they write (`recovery/restore_progress.py`).
 
 The files are read as plain JSON: their model lives beside code that loads Kafka's client.
 """

@@ -1,4 +1,4 @@
-"""Removing snapshots that nobody needs, in two phases, so that neither writer nor reader ever meets it.
+"""Removes snapshots that are no longer needed, in two phases that do not conflict with writers or readers.
 
     mark     a snapshot's manifest moves to trash/: from then on nobody begins to use it
     sweep    a blob goes when it is older than the grace period, and no manifest names it that is live, or was marked

@@ -1,4 +1,4 @@
-"""Small JSON objects of an archive, each with a checksum of itself: they are written once, and checked when read.
+"""Small JSON objects of an archive, each with its own checksum: written once, and checked when read.
 
 Layout, in one line:
 

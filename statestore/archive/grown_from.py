@@ -1,4 +1,4 @@
-"""Which snapshot a local store grew from: a file of ours beside its record.
+"""Records which snapshot a local store was built from, in a file next to the store's record.
 
 <own directory>/snapshot-<store>.json
 """

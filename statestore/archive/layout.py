@@ -1,4 +1,4 @@
-"""What the objects of an archive are called.
+"""Names of the objects in an archive.
 
     format.json                                                  version of this layout
     blobs/<first 2 hex digits>/<sha256>                          bytes of one file of a store

@@ -1,4 +1,4 @@
-"""What clean-up must keep, and sets: snapshots of all store partitions of an application that belong together."""
+"""Pins, which protect snapshots from clean-up, and sets, which are consistent snapshots of a whole application."""
 
 from __future__ import annotations
 

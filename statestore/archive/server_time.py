@@ -1,4 +1,4 @@
-"""The object store's clock, by which the ages of its objects go."""
+"""The object store's clock, which determines the ages of its objects."""
 
 from __future__ import annotations
 

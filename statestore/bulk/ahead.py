@@ -1,4 +1,4 @@
-"""Having the next batch made in a thread while one is used: the loops run without the interpreter's lock."""
+"""Prepares the next batch in a thread while one is used: the loops run without the interpreter's lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches of a log made of buffers that a loop has filled."""
+"""Batches of a log, built from buffers that a loop has filled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sorted runs of a range of a log, cut at keys: piece by piece for those who each merge one range of keys.
+"""Sorted runs of a range of a log, cut at keys into pieces for tasks that each merge one range of keys.
 
 Cuts are row keys in the order of runs, by segment and then by key. Piece n has the records from cut n - 1 on and before
 cut n. A piece is the file of a run (run_file.py).

@@ -1,4 +1,4 @@
-"""What all Kafka clients of the library share: configuration, and errors in our own words.
+"""The common part of all Kafka clients of the library: configuration, and translation of errors.
 
 The brokers' addresses are an argument everywhere. What else it takes to come in, TLS and SASL, is in the file of
 STATESTORE_KAFKA_CONFIG and read from there for each client, so that no specification or closure has a password in it.

@@ -1,4 +1,4 @@
-"""Columns of records, made from fetched batches in compiled loops, or from messages one by one."""
+"""Columns of records, built from fetched batches by compiled loops, or from single messages."""
 
 from __future__ import annotations
 

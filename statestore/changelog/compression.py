@@ -1,4 +1,4 @@
-"""What the records of a batch are compressed with, in the framings that Kafka's clients write."""
+"""Compression of record batches, in the framings that Kafka's clients write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection of our own to one broker: one request under way at a time, answers in a buffer that is used again.
+"""A direct connection to one broker: one request at a time, and one buffer that is reused for the answers.
 
 How it is made is in secured.py; what is asked, in the modules that derive from it: fetch.py and epoch_ends.py.
 

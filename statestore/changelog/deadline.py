@@ -1,4 +1,4 @@
-"""Deadlines for calls that may never return: each gets a thread of its own to hang in.
+"""Deadlines for calls that may never return: each call runs in its own thread.
 
 librdkafka does not keep to its deadlines while no broker is there, and it can lock itself up while a consumer is closed
 (its issue 4514). kafka-python's deadlines hold for each request alone.

@@ -1,4 +1,4 @@
-"""Whether a log still is what was seen of it: its leader epochs tell, its offsets do not (KIP-320).
+"""Detects a truncated log by its leader epochs, which its offsets do not reveal (KIP-320).
 
 A log that was cut, by an unclean leader election or on a broker's disk, grows again, soon beyond what was seen of it.
 Leaders write in epochs: each has a larger number than all before, and no two write in the same one. So the records

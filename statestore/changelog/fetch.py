@@ -1,4 +1,4 @@
-"""Fetch requests on a connection of our own: answers come undecoded, into one buffer that is used again.
+"""Fetch requests on a direct connection: undecoded answers, in one buffer that is reused.
 
 kafka-python's connections take ten times as long per byte (they read 4 KiB at a time, and copy each byte several
 times), and librdkafka hands out single messages. So who leads a partition is asked of librdkafka (leaders.py), and

@@ -1,4 +1,4 @@
-"""Whether anything is left in a range of a log, for many partitions at once.
+"""Checks whether ranges of a log still contain records, for many partitions at once.
 
 Offsets alone do not tell: markers, aborted records and compaction holes take some, too. So the beginning of each range
 is fetched, as little of it as brokers give, and only looked at until a record is there.

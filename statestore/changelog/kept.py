@@ -1,4 +1,4 @@
-"""What a piece of work keeps of Kafka clusters from one question to the next.
+"""Clients, leaders and connections that a piece of work keeps between requests to Kafka clusters.
 
 To connect takes longer than most answers, and who leads a partition seldom changes. So within `keep_connections`
 questions share one admin client for each cluster, what was last said of leaders, and connections of our own that

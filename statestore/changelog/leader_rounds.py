@@ -1,4 +1,4 @@
-"""Asking the leaders of many partitions on connections of our own: round after round, until nothing is left to ask."""
+"""Sends requests for many partitions to their leaders on direct connections, in rounds until all are answered."""
 
 from __future__ import annotations
 

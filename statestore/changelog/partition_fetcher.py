@@ -1,4 +1,4 @@
-"""Fetching one partition from wherever its leader is: through restarts and moves, and never for longer than told."""
+"""Fetches one partition from its current leader, through restarts and moves, within a deadline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records as columns, together with their headers, which are only taken apart when somebody asks for them."""
+"""Records as columns with their headers, which are decoded only on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections to brokers on sockets of our own: in the clear, or as the client configuration wants, with TLS and SASL.
+"""Direct connections to brokers: plain, or with TLS and SASL as the client configuration requires.
 
 Only what is known to mean the same here as in librdkafka is spoken here: TLS against certificates that are named, with
 one of ours if there is one, PLAIN and SCRAM. With any other setting, `can_fetch` says no, and librdkafka does it. SASL

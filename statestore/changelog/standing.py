@@ -1,4 +1,4 @@
-"""Where a store stands against its changelog, from offsets alone. Pure: no Kafka, no RocksDB.
+"""The standing of a store relative to its changelog, from offsets alone. Pure: no Kafka, no RocksDB.
 
 Processing, verification and restore decide with the same function.
 """

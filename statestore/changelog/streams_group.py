@@ -1,4 +1,4 @@
-"""What a group of Kafka Streams' own protocol tells (`group.protocol=streams`, KIP-1071).
+"""Describes a group of Kafka Streams' own protocol (`group.protocol=streams`, KIP-1071).
 
 Such a group is no consumer group: asked for as one, it seems to have no members. confluent-kafka has no request for it,
 so it goes over a connection of our own (connection.py):

@@ -1,4 +1,4 @@
-"""Validating positions in logs through librdkafka (KIP-320), for clusters that our own connections cannot speak to."""
+"""Validates log positions with librdkafka (KIP-320), for clusters that direct connections cannot reach."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command init: a project to begin with, which runs on `make up` as it is."""
+"""The command `init`: creates a starter project that runs on `make up`."""
 
 from __future__ import annotations
 

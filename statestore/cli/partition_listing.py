@@ -1,4 +1,4 @@
-"""What is there, by names, topics and our own records: no store is opened where a definition says what it is."""
+"""Lists store partitions by names, topics and records; a store with a definition is not opened."""
 
 from __future__ import annotations
 

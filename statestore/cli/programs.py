@@ -1,4 +1,4 @@
-"""The jobs of `jobs/`, each started as a program of its own: the library knows no Spark.
+"""Starts the jobs of `jobs/` as separate programs, because the library does not depend on Spark.
 
 A job ends when the command that started it has ended, however that comes about (`jobs/statestore_jobs/entry.py`).
 """

@@ -1,4 +1,4 @@
-"""What a repartition is made of: two definitions of the catalogue, or an application that directories show."""
+"""Selects the applications of a repartition: two definitions of the catalogue, or an application in directories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command `restore` works on: which stores it may restore, and which of them a report advises."""
+"""Selects the stores of the command `restore`: those that it may restore, or those that a report advises."""
 
 from __future__ import annotations
 

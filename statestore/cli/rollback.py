@@ -1,4 +1,4 @@
-"""What `restore --rollback` and `--release` do: put back, or remove, what restores have replaced."""
+"""`restore --rollback` and `--release`: put back, or remove, stores that restores have replaced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command works on: the stores that definitions name, and those that directories and topics tell."""
+"""Selects the stores of a command: from definitions, or from directories and topics."""
 
 from __future__ import annotations
 

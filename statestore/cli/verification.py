@@ -1,4 +1,4 @@
-"""What `verify` does with store partitions, in processes of their own, and what it says of stores it cannot look at."""
+"""Verifies store partitions for `verify` in separate processes, and reports stores that cannot be verified."""
 
 from __future__ import annotations
 

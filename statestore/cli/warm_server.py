@@ -1,4 +1,4 @@
-"""What `warm` answers over HTTP while it works: whether it has ended, and how far it is. It takes no orders.
+"""Read-only HTTP answers of `warm` while it runs: whether it has ended, and its progress.
 
 `GET /ready` is 200 when all is done, 503 before. `GET /progress` is JSON: the phase, and how far each restore is.
 """

@@ -1,4 +1,4 @@
-"""What loops are given: arrays by their types, and where the buffers of Arrow batches lie."""
+"""Arguments of compiled loops: typed arrays, and addresses of the buffers of Arrow batches."""
 
 from __future__ import annotations
 

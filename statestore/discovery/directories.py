@@ -1,4 +1,4 @@
-"""Which stores lie in a state directory, by the names of its directories alone; nothing is opened.
+"""Finds the stores in a state directory by the names of its directories; nothing is opened.
 
     <state.dir>/<application.id>/<task id>/rocksdb/<store>/                    key-value stores
     <state.dir>/<application.id>/<task id>/<store>/<store>.<segment start>/    window and session stores

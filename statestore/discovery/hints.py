@@ -1,4 +1,4 @@
-"""What a user says of stores that directories and topics do not tell.
+"""A user's description of stores that directories and topics do not show.
 
 --store NAME                          verify or restore this store
 --store NAME:kind=window,...          the same, and what it is (settings as in `Hint`)

@@ -1,4 +1,4 @@
-"""Kind and format of a store, by its shape and by what a user says of it. What can be read in two ways is refused.
+"""Kind and format of a store, from its shape and the user's description. Ambiguous stores are refused.
 
 Whoever asks says how a setting is said there: as an option of the command, or of Spark.
 """

@@ -1,4 +1,4 @@
-"""What is known of a store of an application without a definition, from when a directory of it or its user told it.
+"""The recorded description of a store without a definition, from its directory or its user.
 
 Nothing in Kafka tells a plain store from a timestamped one, or from one of EmitStrategy.onWindowClose, nor how long a
 window or session store keeps its rows. `known_stores_file.py` keeps what was found out.

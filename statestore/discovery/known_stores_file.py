@@ -1,4 +1,4 @@
-"""What is known of the stores of an application without a definition, kept for the time when no directory tells it.
+"""The recorded descriptions of an application's stores, for the time when no directory shows them.
 
     <state.dir>/.statestore/<application.id>/stores.json                 here
     shapes/<cluster>/<application.id>/<time and uuid>.json               in the archive; the newest counts

@@ -1,4 +1,4 @@
-"""A store's files linked elsewhere, so that RocksDB opens them beside an owner, and without a trace.
+"""Links to a store's files, so that RocksDB can open them while the store is in use, without changing it.
 
 Nothing is locked and nothing written where a store lies: RocksDB is given a directory of links elsewhere, with a copy
 of the MANIFEST as it is then. It opens all SST files at once, and holds them. From then on the owner may write, compact

@@ -1,4 +1,4 @@
-"""Headers in the changelogs of found stores: only stores that keep headers log any, besides positions.
+"""Headers in the changelogs of found stores: besides positions, only stores with headers log any.
 
 A store that keeps headers (KIP-1271) logs those of its values. Whoever traces an application may add some to all that
 it sends, though: where a store has taken such records in, and has no column family for headers, they are not its own.

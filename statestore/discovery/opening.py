@@ -1,4 +1,4 @@
-"""Databases of stores, opened to be read beside an owner that may be writing to them (links.py).
+"""Opens databases for reading while their owner may write to them (links.py).
 
 Where the bulk path wrote all files of a database, as after a restore, its rows come straight from these
 (`stores/row_files.py`). RocksDB has read the MANIFEST before, and reads on from the first block that is damaged or not

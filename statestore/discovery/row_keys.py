@@ -1,4 +1,4 @@
-"""What row keys tell of the kind of a store.
+"""Determines the kind of a store from its row keys.
 
 The row keys of window and session stores have times in them. Which of the two a store is, and whether it is one of
 those that have the times in front (formats/time_ordered_key.py), is told by which reading of its keys puts every row

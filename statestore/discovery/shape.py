@@ -1,4 +1,4 @@
-"""The shape of a store partition: what its databases tell of its format, its kind, its changelog, and how far it is.
+"""The shape of a store partition: format, kind, changelog and offsets, as its databases show them.
 
 A sample of rows decides (row_keys.py).
 """

@@ -1,4 +1,4 @@
-"""A discovered store: what it is, from the evidence of it and what the user says. Pure: no files, no Kafka."""
+"""A discovered store: its description, from evidence and the user's statements. Pure: no files, no Kafka."""
 
 from __future__ import annotations
 

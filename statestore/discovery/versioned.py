@@ -1,4 +1,4 @@
-"""Versioned stores (KIP-889) without a definition: told by their rows, or by their changelog topic.
+"""Recognizes versioned stores (KIP-889) without a definition, by their rows or their changelog topic.
 
 Kafka Streams makes their changelogs with a `min.compaction.lag.ms` of the history retention and a day. That tells the
 retention, unless the topic was made otherwise. The numbers of segments and the times of their rows tell how long

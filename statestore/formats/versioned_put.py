@@ -1,4 +1,4 @@
-"""What a put changes in the rows of its key, in a versioned store (KIP-889; Kafka Streams' RocksDBVersionedStore).
+"""The changes of a put to the rows of its key in a versioned store (KIP-889; as Kafka Streams' RocksDBVersionedStore).
 
 A version lies in the segment of the time at which it stops being valid. So a put looks for the earliest version that
 begins behind it, from the newest segment on: first among the latest values, then row by row. It may make the version

@@ -1,4 +1,4 @@
-"""What a rewrite asks of the catalogue that gives stores other rows under other changelogs (`rewrite/adoption.py`)."""
+"""The catalogue's part in a rewrite that gives stores other rows in other changelogs (`rewrite/adoption.py`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where Kafka and the state directories are not as the catalogue says. Finding that changes nothing.
+"""Finds differences between the catalogue and Kafka or the state directories, without changing anything.
 
 `repair` mends one finding, and only `statestore drift --repair` calls it. Whatever would delete data is left to people.
 """

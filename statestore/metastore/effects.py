@@ -1,4 +1,4 @@
-"""What follows from a definition in Kafka: internal topics, made once and recorded in the catalogue with their ids.
+"""The effects of a definition in Kafka: internal topics, created once and recorded with their ids.
 
 Reading the catalogue makes nothing. A topic is made only while the catalogue records no id of it; from then on it is
 required, and one that is missing or was replaced is drift (`drift.py`), mended only by command.

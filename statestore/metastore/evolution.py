@@ -1,4 +1,4 @@
-"""What may be changed in a definition while stores are there, and what would need them to be built anew.
+"""The allowed changes of a definition while its stores exist, and those that would require a rebuild.
 
 The rules decide on the catalogue alone: whether an application runs, or has topics and directories, others find out.
 They hold for every command of the log, also when it is read again: make them wider, never narrower.

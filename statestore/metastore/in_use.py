@@ -1,4 +1,4 @@
-"""Whether an application is running, and who runs it: members of its consumer group, holders of its lock.
+"""Checks whether an application is running: members of its consumer group, holders of its lock.
 
 Our own jobs do not join the group, Kafka Streams does; both hold a lock in the state directory.
 """

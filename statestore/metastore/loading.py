@@ -1,4 +1,4 @@
-"""Whether the code and the suites that definitions name can be loaded. A process of its own tries, with a deadline.
+"""Checks that the code and suites of definitions can be loaded, in a separate process with a deadline.
 
 It sees what a job on this machine sees: the Python path of the environment. How the two speak is told in
 `load_code.py`.

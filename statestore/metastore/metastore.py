@@ -1,4 +1,4 @@
-"""The metastore of one service: one command topic, one catalogue. What the other rooms use of it is here.
+"""The metastore of one service: one command topic, one catalogue. This is its interface for other rooms.
 
 Reading fences nobody and makes no topic. Writing goes by ksqlDB's protocol (`protocol.py`).
 """

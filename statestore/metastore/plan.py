@@ -1,4 +1,4 @@
-"""What applying definitions would do to a catalogue, field by field, before anything is written."""
+"""The plan of applying definitions to a catalogue, field by field, before anything is written."""
 
 from __future__ import annotations
 

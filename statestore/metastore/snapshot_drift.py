@@ -1,4 +1,4 @@
-"""Where snapshots are too rare for how long a changelog keeps its tombstones.
+"""Finds stores whose snapshots are too rare for the time that their changelog keeps tombstones.
 
 A snapshot of a compacted changelog can be restored from until `delete.retention.ms` after the store was known to be
 complete. Three snapshots within that time leave room for a run that failed.

@@ -1,4 +1,4 @@
-"""Making the command topic anew from its backup. The topic that is there is deleted: plan it, and ask, before that.
+"""Recreates the command topic from its backup. It deletes the existing topic: plan and confirm first.
 
 A command that can be read is never lost on the way. What the topic has and the backup has not is replayed behind the
 backup's commands where it follows on them; where it does not, or is of a newer version, nothing is done.

@@ -1,4 +1,4 @@
-"""What the metastore answers with: a catalogue, how far it was read, and how certain it is."""
+"""A view of the metastore: a catalogue, the offset up to which it was read, and its certainty."""
 
 from __future__ import annotations
 

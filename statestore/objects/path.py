@@ -1,4 +1,4 @@
-"""Where reports and Data Docs lie: a directory, or a prefix in object storage, named and used as a directory is.
+"""The location of reports and Data Docs: a directory, or a prefix in object storage with the same methods.
 
     /var/lib/reports, file:///var/lib/reports        a `Path`
     s3://bucket/prefix, az://account/container       an `ObjectPath`

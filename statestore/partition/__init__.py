@@ -1,1 +1,1 @@
-"""A store partition: what is known of it, how it is judged, and how it is replaced."""
+"""A store partition: its known facts, its judgement, and its replacement."""

@@ -1,4 +1,4 @@
-"""How far time is in the log of a window or session store, by its last records."""
+"""Stream time in the log of a window or session store, from its last records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Store partitions by their task: whoever works on stores of one task at the same time waits for the task's lock."""
+"""Groups store partitions by task, because parallel work on the stores of one task waits for its lock."""
 
 from __future__ import annotations
 

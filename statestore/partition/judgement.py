@@ -1,4 +1,4 @@
-"""One judgement of a store partition, by all who ask: task, verification, restore, quarantine, validation. Pure.
+"""The one judgement of a store partition, for tasks, verification, restore, quarantine and validation. Pure.
 
 It is two judgements. What is wrong with the store itself: its status. And what its log can still give: what a rebuild
 would lose, whatever the status is. A store that is damaged is rebuilt only if its log can give all that it had; and one

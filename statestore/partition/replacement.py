@@ -1,4 +1,4 @@
-"""What is built beside a live store, to replace it: where it lies, how it is opened, and whether it may be used."""
+"""The replacement of a live store while it is built: its location, how it is opened, and whether it can be used."""
 
 from __future__ import annotations
 

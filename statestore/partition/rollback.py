@@ -1,4 +1,4 @@
-"""Putting back a store that a restore has replaced; the one that is there now goes to quarantine in its stead.
+"""Puts back a store that a restore has replaced; the present store moves to quarantine.
 
 It is the swap of a restore (`statedir/swap.py`), whose new store is the one in quarantine, with all that lay beside it.
 Killed before the present store is moved it is forgotten, later it is completed. Nothing is checked and nothing is

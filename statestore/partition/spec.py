@@ -1,4 +1,4 @@
-"""What is told about one store partition to whoever works on it; made on the driver, frozen, picklable."""
+"""The description of one store partition for workers; created on the driver, frozen, picklable."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How far running work is: files that it writes, and how people see them."""
+"""The progress of running work: files that it writes, and their presentation."""

@@ -1,4 +1,4 @@
-"""How far running work is, in small files that others may read at any time, in a directory or in object storage."""
+"""The progress of running work in small files, in a directory or in object storage, which can be read at any time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store as of a point is built from: all of its log up to there, or a snapshot that was taken before.
+"""The source of a store as of a point: its log up to that point, or an earlier snapshot.
 
 A log that was compacted no longer has every record up to the point. A snapshot has the store as it was, whatever
 compaction has done since: with the log's records from there to the point it is exact again.

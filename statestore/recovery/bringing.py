@@ -1,4 +1,4 @@
-"""Bringing the stores of a task to the node that it runs on, where each node has a state directory of its own.
+"""Provides the stores of a task on its node, if each node has its own state directory.
 
 What lies on this disk is a copy. It is used if it is the store that counts, and can be brought to the end of its log;
 else the store is built here from its newest snapshot and the rest of its log, or from its log alone.

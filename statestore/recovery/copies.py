@@ -1,4 +1,4 @@
-"""Tidying up a node with a state directory of its own: what tasks have left there that run elsewhere by now.
+"""Cleans up a node with its own state directory: copies of tasks that now run elsewhere.
 
 A copy goes if another node has published a complete snapshot of the same log, as far or farther, in the generation that
 counts, and if its log has lost nothing that the copy has and the snapshot lacks. Where that is not certain, it stays.

@@ -1,4 +1,4 @@
-"""What several machines read and merge to build one store partition: the plan of a build in the archive.
+"""The plan of a build in the archive: the parts that several machines read and merge for one store partition.
 
 The rules by which an attempt goes on from what an earlier one left are those of runs on disk (staging.py).
 """

@@ -1,4 +1,4 @@
-"""How a store partition is restored: by what verification found, what was asked for, and what the archive has."""
+"""The mode of a restore, from the result of verification, the request, and the archive."""
 
 from __future__ import annotations
 

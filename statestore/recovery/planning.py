@@ -1,4 +1,4 @@
-"""What a restore would do with a store partition, and what that takes. Nothing is changed here."""
+"""The plan of a restore of a store partition, and its cost. Nothing is changed here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a restore is: a file for each store partition, and for each range that is read by itself."""
+"""The progress of a restore: a file for each store partition, and for each range that is read separately."""
 
 from __future__ import annotations
 

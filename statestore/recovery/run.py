@@ -1,4 +1,4 @@
-"""A restore as it is asked for: which store partitions, how each of them, and the report of the run.
+"""A requested restore: its store partitions, the mode of each, and the report of the run.
 
 The job and the command differ in where their store partitions come from, and in who does the pieces of work.
 """

@@ -1,4 +1,4 @@
-"""What is done with one store partition in a restore."""
+"""The description of the restore of one store partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a replacement is being built: what is to be read, which runs are there, and who may work on them.
+"""The directory in which a replacement is built: its plan, its runs, and its lock.
 
     <own directory>/runs-<store>.lock                    shared while ranges are read, alone to plan and to assemble
     <own directory>/runs/<store>/plan.json               what is read, the same for all attempts; before any run

@@ -1,4 +1,4 @@
-"""Tidying up one task: predecessors of its stores that nobody needs, and what killed restores have left.
+"""Cleans up one task: replaced stores that are no longer needed, and files of killed restores.
 
 Only what is old goes, and only under the task's lock. A store's predecessor stays while the live store is not whole, or
 while no definition says what the store is.

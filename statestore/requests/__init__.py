@@ -1,1 +1,1 @@
-"""What a job or a command is asked for: one model for each, from which every surface follows."""
+"""Requests to jobs and commands: one model each, from which all interfaces are derived."""

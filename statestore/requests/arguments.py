@@ -1,4 +1,4 @@
-"""A request as arguments of a job: declared for argparse, written by who starts the job, and read by it."""
+"""A request as job arguments: declared for argparse, written by the caller, and read by the job."""
 
 from __future__ import annotations
 

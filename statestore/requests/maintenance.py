@@ -1,4 +1,4 @@
-"""What is asked of maintenance."""
+"""A request for maintenance."""
 
 from __future__ import annotations
 

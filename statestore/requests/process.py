@@ -1,4 +1,4 @@
-"""What is asked of a run of stream applications."""
+"""A request for a run of stream applications."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of a restore."""
+"""A request for a restore."""
 
 from __future__ import annotations
 

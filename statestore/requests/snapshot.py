@@ -1,4 +1,4 @@
-"""What is asked of a run that publishes snapshots from the changelogs."""
+"""A request for a run that publishes snapshots from the changelogs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of a validation."""
+"""A request for a validation."""
 
 from __future__ import annotations
 

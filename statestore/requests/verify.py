@@ -1,4 +1,4 @@
-"""What is asked of a verification."""
+"""A request for a verification."""
 
 from __future__ import annotations
 

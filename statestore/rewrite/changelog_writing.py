@@ -1,4 +1,4 @@
-"""Making changelogs that nobody owns yet, and writing rows to them as records, after earlier processes were fenced."""
+"""Creates changelogs without an owner, and writes rows to them as records, after earlier processes were fenced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store must be for its rows to be the whole state, and to become records as they are."""
+"""Checks that the rows of a store are its whole state, and can become records unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the group of an application goes on that is made of the state of another. Asking changes nothing.
+"""The offsets at which an application that is created from another's state continues. Requests change nothing.
 
 With the same input in as many partitions, its group goes on where the other's was. Else the state must have all of the
 input: then it goes on at the end of its own.

@@ -1,4 +1,4 @@
-"""What an interrupted rewrite leaves for the next one: which changelogs it has made, and how far it is.
+"""The journal of an interrupted rewrite for the next one: the changelogs that it has created, and its progress.
 
 <state.dir>/.statestore/<application.id>/reseed-<store>.json     a lost changelog is written anew from its stores
 <state.dir>/.statestore/<application.id>/overwrite-<store>.json  a store gets other rows

@@ -1,4 +1,4 @@
-"""What is left of a changelog topic that was lost, and whose that is. Asking changes nothing."""
+"""Finds what remains of a lost changelog topic, and its owner. Requests change nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is there of an application that is to be made of the state of another, and making and discarding it."""
+"""The parts of an application that is created from another's state; creates and discards them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing a lost changelog anew from its stores, which are the last copy of the state.
+"""Writes a new changelog from its stores, if the old one was lost and the stores are the last copy of the state.
 
     locks of all tasks -> all that speaks against it -> earlier processes fenced -> a new topic (journal) -> the rows of
     the stores, as records -> stores built from it beside the live ones -> both have the same rows -> the topic is whole

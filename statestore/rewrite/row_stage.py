@@ -1,4 +1,4 @@
-"""Rows on their way into a store: each attempt of a Spark task writes them to files of its own, by partition.
+"""Rows on their way into a store: each attempt of a Spark task writes them to separate files, by partition.
 
 <state.dir>/.statestore/<application.id>/writes/<store>/<write>/<attempt>/<partition>.arrow
 

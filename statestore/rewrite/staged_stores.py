@@ -1,4 +1,4 @@
-"""Stores built from new changelogs beside the live ones, compared with the rows that were written, and put in place."""
+"""Stores that are built from new changelogs beside the live ones, compared with the written rows, and swapped in."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The state directory on disk: paths, locks, our own records, and the swap of a store with its journal."""
+"""The state directory on disk: paths, locks, records, and the swap of a store with its journal."""

@@ -1,4 +1,4 @@
-"""What a task tells its stores: where they live, and what they may take of the machine."""
+"""The context that a task gives its stores: their location, and their limits."""
 
 from __future__ import annotations
 

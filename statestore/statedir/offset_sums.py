@@ -1,4 +1,4 @@
-"""How far each task of an application is, as one number, without opening a store (KIP-1035).
+"""The progress of each task of an application as one number, without opening a store (KIP-1035).
 
 Kafka Streams assigns tasks by these sums: the offsets of a task's stores, each plus one, added up. For a closed task
 they come from our records; a task that runs is simply at the latest.

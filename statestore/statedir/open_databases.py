@@ -1,4 +1,4 @@
-"""Whether another process has a database of a task open, told by the lock that RocksDB holds on its file LOCK.
+"""Detects whether another process has a database of a task open, by RocksDB's lock on its file LOCK.
 
 RocksDB takes a POSIX record lock on it when it opens a database for writing. Asking for it takes nothing, and an
 application that lost its own lock file, such as a running Kafka Streams, is found all the same.

@@ -1,4 +1,4 @@
-"""Where everything lies below `state.dir`.
+"""Paths of all files below `state.dir`.
 
     <state.dir>/<application.id>/<task id>/rocksdb/<store>/      Kafka Streams' own layout; nothing of ours in it
     <state.dir>/.statestore/<application.id>/<task id>/...       ours: lock, records, staging, quarantine, journals

@@ -1,4 +1,4 @@
-"""What we keep about a store outside of it: which topic its offsets speak of, and when it was last whole."""
+"""The record of a store outside of its directory: its changelog topic, and when it was last complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether all machines of a job see one state directory: its driver leaves a nonce there, which the others look for.
+"""Checks that all machines of a job share one state directory: the driver writes a nonce that the others look for.
 
     <state.dir>/.statestore/shared-<nonce>                 while a job runs, locked by its driver
     <state.dir>/.statestore/shared-<nonce>.<own>[.link]    while an executor tries a lock and a hard link

@@ -1,4 +1,4 @@
-"""What we know of a store besides its directory: taken down when it is replaced, put back if the store comes back.
+"""The sidecar files of a store: saved when it is replaced, and restored if the store is put back.
 
 A new store's record is put beside it in the same way.
 

@@ -1,4 +1,4 @@
-"""Where rows of a format live: in one column family, or in a new one with rows not yet migrated in older ones.
+"""The rows of a format: in one column family, or in a new one over older ones with rows that are not yet migrated.
 
 The format decides only this and the value's layout, so a transaction is one decorator below (`Transaction`), and a
 store without one writes through `Direct`. The names are Kafka Streams': its `DBAccessor` is one of the two.

@@ -1,4 +1,4 @@
-"""What is put around a user's own store that lacks a part of the interface.
+"""Wrappers of a custom store that lacks a part of the interface.
 
 A persistent store that does not know timestamps or headers gets a proxy (KIP-258, KIP-1271): what it does not know is
 taken off before a value is written. When it is read, its timestamp is -1, unknown, and it has no headers. A persistent

@@ -1,4 +1,4 @@
-"""What our own stores of bytes share, whatever is inside: one database, or segments."""
+"""The common part of the built-in stores of bytes, with one database or with segments."""
 
 from __future__ import annotations
 

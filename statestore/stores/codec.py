@@ -1,4 +1,4 @@
-"""A value as the user sees it, and as it is stored: plain, with a timestamp (KIP-258), or with headers (KIP-1271).
+"""A value for the user, and as stored: plain, with a timestamp (KIP-258), or with headers (KIP-1271).
 
 The changelog has the plain value; timestamp and headers of the record carry the rest.
 """

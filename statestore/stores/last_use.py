@@ -1,4 +1,4 @@
-"""Whether a database that was left open was left so by us, with transactions.
+"""Determines whether a database that was left open was last used by this project, with transactions.
 
     <own directory>/mode-<store>     JSON: of each database of the store, our last opening of it for writing
 

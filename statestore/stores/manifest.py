@@ -1,4 +1,4 @@
-"""What is read of a MANIFEST without RocksDB: whether it may be read at all, and the identity of its database.
+"""Reads a MANIFEST without RocksDB: whether RocksDB can read it, and the identity of its database.
 
 Layout, little-endian: blocks of 32 KiB with records of u32 checksum, u16 length, u8 type, payload; zeros at a block's
 end where no header fits. The first payload begins with the database's identity: tag (varint 8193), length (varint),

@@ -1,4 +1,4 @@
-"""A database made of SST files without opening RocksDB, which would take several times as long for a small one.
+"""Creates a database from SST files without opening RocksDB, which takes several times as long for a small one.
 
 What is written is what RocksDB leaves when it closes: MANIFEST, CURRENT, IDENTITY, LOCK and an empty log. The files lie
 in the last level, where RocksDB puts what it ingests into an empty database. A MANIFEST is a log of records, each an

@@ -1,4 +1,4 @@
-"""Committed rows that are read many at a time, before somebody asks for them one by one.
+"""Committed rows that are prefetched in batches, before they are read one by one.
 
 A hint, and nothing else: a row that is not here is read when it is asked for, and what cannot be read is reported then.
 """

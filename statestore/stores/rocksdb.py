@@ -1,4 +1,4 @@
-"""RocksDB as the stores use it: column families, WAL off, atomic flush, offsets beside the data.
+"""RocksDB as the stores use it: column families, no write-ahead log, atomic flush, offsets next to the data.
 
 One instance owns one open database. Everything is raw bytes (`raw_mode`), so nothing stored is ever unpickled. Rows are
 read and written by column family (`column_family.py`); `get`, `scan` and the like name theirs.

@@ -1,4 +1,4 @@
-"""How RocksDB is set up: Kafka Streams' own defaults, with what correctness needs on top.
+"""The options of RocksDB: Kafka Streams' defaults, and those that correctness requires.
 
 A user may change the options of a store (Kafka Streams: `RocksDBConfigSetter`), but not those that the offsets in the
 store rely on: the column families are flushed together, and stored bytes are never unpickled.

@@ -1,4 +1,4 @@
-"""Where the segments of a windowed store are kept: as directories of RocksDB, or in memory."""
+"""The location of the segments of a windowed store: directories of RocksDB, or memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows in memory with an order that is only kept up when somebody asks for it.
+"""Rows in memory, which are sorted only when an order is needed.
 
 Reads and writes by key are those of a dict. The sorted index is brought up to date by the next ordered read, so a run
 of writes pays for sorting once, and an ordered read between single writes costs a few comparisons each. An ordered read

@@ -1,4 +1,4 @@
-"""What is asked of a store of bytes before anything is put around it: that it is whole, and what it says of itself."""
+"""Checks a store of bytes before it is wrapped: that its abilities are complete and consistent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a storage engine offers: sorted rows of bytes in named column families, written in atomic batches.
+"""The interface of a storage engine: sorted rows of bytes in named column families, written in atomic batches.
 
 Two engines exist, RocksDB (`rocksdb.py`) and memory (`memory.py`). Transactions, formats, segments and store kinds are
 written against this protocol alone.

@@ -1,4 +1,4 @@
-"""Reads whose failures are told to somebody else than the caller, too.
+"""Reads whose failures are also reported to an observer.
 
 User code that catches every exception would go on with a store that could not be read. A task is told of the failure
 here, and stops.

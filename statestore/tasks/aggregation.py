@@ -1,4 +1,4 @@
-"""Ready-made aggregations at work: records in, in batches; results into a store, once for each key and commit.
+"""Runs predefined aggregations: batches of records in, and one result for each key and commit into a store.
 
     aggregation -> FoldedRows                  keyed.py      one result a key, or a key and window
                 -> CountedRows, SummedRows     summed.py     the same, in columns

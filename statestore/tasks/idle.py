@@ -1,4 +1,4 @@
-"""Whether a task has nothing to do: no input, nothing to replay, and stores that are as they were closed.
+"""Determines whether a task has nothing to do: no input, nothing to replay, and stores that have not changed.
 
 Such a task opens nothing: no store, no transaction. What it looks at is what opening looks at before anything is
 changed: seals, records, the changelogs' ids and ends, and the group's offset. It is asked under the task's lock, and

@@ -1,4 +1,4 @@
-"""What an application's definition names of the user's own code, and how a task loads each of it."""
+"""The user's code that an application's definition names, and how a task loads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a topology logs and sends: gathered, and handed on many records at a time, in the order of each topic.
+"""The records that a topology logs and sends: collected and produced in batches, in the order of each topic.
 
 What a record wrote and sent can be taken back until it is known that the record is no poison.
 """

@@ -1,4 +1,4 @@
-"""Where changed results go: into the store, with its changelog, and on to an output topic."""
+"""The destinations of changed results: the store with its changelog, and an output topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task's stores were built for: a definition that was changed since would read them wrongly.
+"""The definition that a task's stores were built for: a changed definition would read them incorrectly.
 
 The shape is kept in our own directory. Whatever decides on keys and values of a store is in it; what may change at any
 time, such as intervals, engines and retention, is not. A store that leaves the definition stays in the shape: its

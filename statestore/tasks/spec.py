@@ -1,4 +1,4 @@
-"""What a Spark task is told about one task of an application; made on the driver, frozen, picklable."""
+"""The description of one task of an application for a Spark task; created on the driver, frozen, picklable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adding up whole numbers by row, in columns: what counts and sums are made of."""
+"""Adds up integers by row, in columns: the basis of counts and sums."""
 
 from __future__ import annotations
 

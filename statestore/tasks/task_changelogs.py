@@ -1,4 +1,4 @@
-"""What a task asks of the changelogs of its stores: their records, where they end, and whether they were cut."""
+"""A task's requests about its changelogs: their records, their ends, and whether they were truncated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a task of `process` is: a file that is written anew now and then."""
+"""The progress of a task of `process`, in a file that is rewritten from time to time."""
 
 from __future__ import annotations
 

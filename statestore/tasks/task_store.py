@@ -1,4 +1,4 @@
-"""One store of a task: opened, brought to the end of its changelog, rebuilt where it cannot be used, and recorded.
+"""One store of a task: opened, brought to the end of its changelog, rebuilt if it cannot be used, and recorded.
 
 A store that cannot be used as it is, such as one left open without transactions, is rebuilt from its changelog
 (conformance T13). Its successor is built beside it, as a restore does it, and takes its place when it is whole; the

@@ -1,4 +1,4 @@
-"""One subtopology at work in a task: its processor, its aggregations, and what goes on to repartition topics.
+"""Runs one subtopology in a task: its processor, its aggregations, and its output to repartition topics.
 
 It knows stores and an output, and nothing of Kafka: a task puts a producer behind the output, a test driver puts lists.
 A record that the application's code fails on leaves nothing behind of what failed: what the processor had written is

@@ -1,4 +1,4 @@
-"""What counts of the values of a store and of its log when they are compared.
+"""The parts of the values of a store and its log that count in a comparison.
 
 Kafka Streams puts positions into the headers of what it logs, where that is asked for (KIP-796). A store that keeps
 headers has those of the records that wrote its rows; once it is restored, it has the positions among them, too. So

@@ -1,4 +1,4 @@
-"""A store's rows beside those that its log gives, both in key order, batch by batch: what differs, and what may.
+"""Compares a store's rows with those of its log, both in key order, batch by batch.
 
 Two rows with one key are the same if their values are, and in the timestamped format their timestamps, unless the
 store's is unknown (-1). Where windows keep duplicates, what counts is which values each window has (duplicates.py).

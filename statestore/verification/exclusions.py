@@ -1,4 +1,4 @@
-"""What is not judged when a store is compared with its log: the rules of deep verification and of validation.
+"""The rows that are not judged in a comparison with the log, for deep verification and validation.
 
 Deep verification applies them to Arrow batches (comparison.py), validation to Spark DataFrames
 (`jobs/statestore_jobs/frame_exclusions.py`). Each folds the log by itself; the rules and their bounds are these. What

@@ -1,4 +1,4 @@
-"""Verifying a global store: one database with all partitions of a topic that belongs to somebody else.
+"""Verifies a global store: one database with all partitions of a topic of another owner.
 
 It differs from a task's store in three ways, as in Kafka Streams 4.3. The offset that it keeps for a partition is the
 next to read, not the last applied. Records to read are no damage: others write the topic, and Kafka Streams reads on at

@@ -1,4 +1,4 @@
-"""What every verification found, kept as a Parquet data set: lag and findings over time.
+"""The history of verification results as a Parquet data set: lag and findings over time.
 
     <reports_dir>/history/verify/run-<run id>.parquet      one row a store partition, columns of `SCHEMA`
 

@@ -1,4 +1,4 @@
-"""A store's rows looked up in what was read of its log, where all of that is in memory.
+"""Looks up a store's rows in the records of its log, if all of them are in memory.
 
 It tells one thing, whether all is the same, and for that nothing needs to be sorted. What differs is then found by
 comparing both in key order (comparison.py).

@@ -1,4 +1,4 @@
-"""What verification asks of Kafka, for many store partitions at once and with one client."""
+"""Verification's requests to Kafka, for many store partitions at once and with one client."""
 
 from __future__ import annotations
 

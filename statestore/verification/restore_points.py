@@ -1,4 +1,4 @@
-"""What verification adds where there is an archive: the last restore point of each store partition."""
+"""The last restore point of each store partition, which verification adds if there is an archive."""
 
 from __future__ import annotations
 

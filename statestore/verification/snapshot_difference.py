@@ -1,4 +1,4 @@
-"""What differs between two copies of a store partition: a merge of both in key order, in constant memory."""
+"""Differences between two copies of a store partition: a merge of both in key order, in constant memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of a supplier's store, read through its own methods: nothing is known of its files."""
+"""The rows of a supplier's store, read through its own methods because the format of its files is unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expectations of our own: Great Expectations registers each when its class is made."""
+"""Custom expectations. Great Expectations registers each when its class is created."""
 
 from statestore_expectations.custom.binding import Bindable as Bindable
 from statestore_expectations.custom.keys import (

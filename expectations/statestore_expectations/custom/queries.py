@@ -1,4 +1,4 @@
-"""Rules about several rows at once: a query that returns those that break it. Each is a Spark job of its own."""
+"""Rules about several rows: a query that returns the rows that break it. Each runs as a separate Spark job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Python keeps of the archives that it imports from, in a worker of Spark's."""
+"""Prevents repeated reads of imported archives in a Python worker of Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores that are read beside an owner, or under the lock of their task."""
+"""Opens stores for reading while they are in use, or under the lock of their task."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ const Empty = () =>
       "ol",
       null,
       h("li", null, "Define an application and its stores: start the DAG ", h(Link, { to: "/dags/metastore" }, "metastore"), " with the YAML of your definitions, or use the command ", h("code", null, "statestore apply"), "."),
-      h("li", null, "Turn on the DAG ", h(Link, { to: "/dags/process" }, "process"), ", or start it by hand: it reads the input and fills the stores."),
+      h("li", null, "Turn on the DAG ", h(Link, { to: "/dags/process" }, "process"), ", or start it manually: it reads the input and fills the stores."),
       h("li", null, "Turn on the DAG ", h(Link, { to: "/dags/verify" }, "verify"), ": it follows process, and starts restore where a store is not whole."),
     ),
     h("p", null, "For an application of Kafka Streams, point ", h("code", null, "STATESTORE_STATE_DIR"), " at its state directory, define its stores, and start verify."),

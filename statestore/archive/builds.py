@@ -124,7 +124,7 @@ class ListedBuild(NamedTuple):
 
     @property
     def names(self) -> frozenset[str]:
-        """What its objects are called."""
+        """Names of its objects."""
         return frozenset(found.name for found in self.objects)
 
     @property

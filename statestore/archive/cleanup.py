@@ -32,7 +32,7 @@ _AT_ONCE = 16
 
 
 class Retention(NamedTuple):
-    """What is kept of a store partition's snapshots.
+    """Rules for keeping a store partition's snapshots.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ def retention_of(newest: int, days: float, grace_hours: float) -> Retention:
 
 
 class Swept(NamedTuple):
-    """What a sweep removed, or would.
+    """Objects that a sweep removed, or would remove.
 
     Attributes
     ----------

@@ -34,7 +34,7 @@ class ArchivedSnapshot(NamedTuple):
 
 
 class Check(NamedTuple):
-    """What a check of an archive found.
+    """Result of a check of an archive.
 
     Attributes
     ----------

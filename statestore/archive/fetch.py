@@ -110,7 +110,7 @@ def has_bytes(path: Path, file: SnapshotFile) -> bool:
 def fetched(
     objects: ObjectStore, manifest: Manifest, scratch: Path | None = None, local: Mapping[str, Path] | None = None
 ) -> Iterator[Path]:
-    """Have a snapshot's files in a directory of their own while the context lasts; see `fetch`.
+    """Provide a snapshot's files in a separate directory during the context; see `fetch`.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ from statestore.statedir.paths import TaskPaths
 
 
 class GrownFrom(BaseModel):
-    """What a local store is a copy of, with what it has applied since.
+    """The snapshot that a local store was copied from, with later records.
 
     Attributes
     ----------

@@ -46,7 +46,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class SnapshotName(NamedTuple):
-    """What the name of a snapshot says; names are ordered as the snapshots are, the newest last.
+    """Parsed name of a snapshot. Names have the order of the snapshots, the newest last.
 
     Attributes
     ----------

@@ -139,7 +139,7 @@ class Manifest(BaseModel):
 
     @property
     def store_partition(self) -> StorePartition:
-        """Whose snapshot it is."""
+        """Store partition of the snapshot."""
         return StorePartition(self.application, self.definition.name, TaskId.parse(self.task))
 
     @property

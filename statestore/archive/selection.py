@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class SnapshotChoice(NamedTuple):
-    """What a reader asks for.
+    """Snapshots that a reader requests.
 
     Attributes
     ----------

@@ -19,7 +19,7 @@ _AT_ONCE = 16
 
 
 class Generation(BaseModel):
-    """What began a generation.
+    """Start of a generation.
 
     Attributes
     ----------

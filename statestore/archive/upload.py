@@ -40,7 +40,7 @@ _uploading_large = threading.BoundedSemaphore(4)
 
 
 class Published(NamedTuple):
-    """What a publication wrote.
+    """Result of a publication.
 
     Attributes
     ----------

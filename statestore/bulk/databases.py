@@ -35,7 +35,7 @@ _EMPTY_SEGMENT = 0
 
 
 class Written(NamedTuple):
-    """What was built: rows, bytes of the files with the rows, and the digest of the rows (`Digest`)."""
+    """Result of a build: rows, bytes of the files with the rows, and the digest of the rows (`Digest`)."""
 
     rows: int
     bytes: int

@@ -37,7 +37,7 @@ _LARGEST_FIRST_TABLE = 1 << 16
 
 
 class Facts(NamedTuple):
-    """What went into a run; see `Runs`."""
+    """Input of a run; see `Runs`."""
 
     records: int
     skipped: int
@@ -137,7 +137,7 @@ class LastRecords:
 
     @property
     def facts(self) -> Facts:
-        """What went into this run."""
+        """Input of this run."""
         records, skipped, stream_time = (int(self._state[at]) for at in (RECORDS, SKIPPED, STREAM_TIME))
         return Facts(records, skipped, self.last_offset, stream_time)
 

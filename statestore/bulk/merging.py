@@ -109,7 +109,7 @@ def count_merged(sources: Sequence[Iterator[pa.RecordBatch]]) -> int:
 
 
 def _load(sources: Sequence[Iterator[pa.RecordBatch]], held: list[pa.RecordBatch | None], heads: np.ndarray) -> None:
-    """Have each source that is through with its batch take its next one; one without has no rows."""
+    """Advance each source at the end of its batch to the next one. A source without one has no rows."""
     through = (heads[:, _ROW] >= heads[:, _ROWS]) & (heads[:, _ROW] != _AT_END)
     for at in np.flatnonzero(through).tolist():
         held[at] = batch = next((found for found in sources[at] if found.num_rows), None)
@@ -228,7 +228,7 @@ def _heaped(heads: Int64s, heap: Int64s, suffix_bytes: Int, interval_ms: Int) ->
 
 @compiled
 def _advance(heads: Int64s, heap: Int64s, waiting: Int, shared: Int, suffix_bytes: Int, interval_ms: Int) -> Int:
-    """Have the first source go on by a row; return how many still have rows."""
+    """Advance the first source by a row; return how many sources still have rows."""
     source = heap[0]
     heads[source, _ROW] += 1
     if heads[source, _ROW] == heads[source, _ROWS]:

@@ -31,7 +31,7 @@ _NOT_DAMAGE = frozenset({errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, 
 
 
 class RunFacts(NamedTuple):
-    """What is known of a run besides its rows; see `Runs`."""
+    """Facts about a run besides its rows; see `Runs`."""
 
     start: int
     end: int

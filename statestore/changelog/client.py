@@ -111,7 +111,7 @@ def make_client(kind: Callable[[dict[str, Any]], T], config: Mapping[str, Any]) 
 
 
 class _Reported:
-    """What a client reports of its connections, apart from any request."""
+    """Reports of a client about its connections, independent of any request."""
 
     def __init__(self) -> None:
         self._last: KafkaError | None = None

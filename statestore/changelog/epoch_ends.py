@@ -33,7 +33,7 @@ _ANSWERED = Struct(">hiiq")
 
 
 class EpochEnd(NamedTuple):
-    """What a leader says of an epoch."""
+    """Answer of a leader about an epoch."""
 
     epoch: int
     offset: int

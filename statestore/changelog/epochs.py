@@ -36,7 +36,7 @@ class LogEnd(NamedTuple):
 
 
 class Continuity(Enum):
-    """What became of the part of a log that was seen."""
+    """State of the part of a log that was seen."""
 
     #: It is still there, but for what compaction and deletion take.
     INTACT = "intact"

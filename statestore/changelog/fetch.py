@@ -37,7 +37,7 @@ _FETCH, _VERSION = 1, 11
 
 
 class Fetched(NamedTuple):
-    """What a broker answered for a partition.
+    """Answer of a broker for a partition.
 
     Attributes
     ----------

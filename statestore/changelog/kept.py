@@ -33,7 +33,7 @@ class _Idle(NamedTuple):
 
 
 class Kept:
-    """What is kept; threads may share it.
+    """The kept objects. Threads can share them.
 
     Attributes
     ----------

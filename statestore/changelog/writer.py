@@ -44,7 +44,7 @@ _NO_LIMIT = 1_000_000_000
 
 
 class RecordWriter:
-    """What both producers share: producing with delivery reports.
+    """The common part of both producers: producing with delivery reports.
 
     Parameters
     ----------

@@ -51,7 +51,7 @@ def _of_all(
         bool, typer.Option("--version", help="Print the version and exit.", callback=_say_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Have the options that come before a command."""
+    """Options that precede a command."""
 
 
 app.command()(init_command.init)

@@ -35,7 +35,7 @@ class ReadsFrom(StrEnum):
 
 
 class Partitioner(StrEnum):
-    """What put keys into partitions."""
+    """Partitioner of the keys."""
 
     KAFKA = "kafka"
     ANY = "any"

@@ -39,7 +39,7 @@ class Where(NamedTuple):
 
 @dataclass(frozen=True)
 class PartitionSelection:
-    """What the command line asks for.
+    """Selection on the command line.
 
     Attributes
     ----------
@@ -122,7 +122,7 @@ class PartitionSelection:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What the command works on.
+    """The selected stores.
 
     Attributes
     ----------

@@ -35,7 +35,7 @@ class Service:
 
     @cached_property
     def topics(self) -> Topics:
-        """What answers questions about topics."""
+        """Kafka client for topics."""
         return Topics(self.bootstrap_servers, self.kafka_timeout_s)
 
     def view(self, at: str | None = None) -> View:

@@ -67,7 +67,7 @@ class Row(NamedTuple):
 
 
 class Serdes(NamedTuple):
-    """What keys and values are read with."""
+    """Serdes of keys and values."""
 
     key: SerdeName
     value: SerdeName

@@ -30,7 +30,7 @@ def _check_kind(text: str) -> str:
 
 
 class Hint(BaseModel):
-    """What is said of one store; None: nothing.
+    """Description of one store by the user; None if not given.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class Hint(BaseModel):
 
     @property
     def description(self) -> str:
-        """What is said of the store's layout; empty if nothing."""
+        """Description of the store's layout; empty if not given."""
         said = {"kind": self.kind, "format": self.format}
         return ", ".join(f"{name}={value}" for name, value in said.items() if value is not None)
 

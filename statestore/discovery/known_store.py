@@ -16,7 +16,7 @@ from statestore.partition.spec import GlobalKind
 
 
 class KnownStore(BaseModel):
-    """What is known of one store.
+    """Known description of one store.
 
     Attributes
     ----------

@@ -37,7 +37,7 @@ _KIND = "shapes"
 
 
 class KnownStores(BaseModel):
-    """What is known of the stores of an application, by name."""
+    """Known descriptions of the stores of an application, by name."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 

@@ -86,7 +86,7 @@ def _link(directory: Path, view: Path) -> Path:
 
 @contextmanager
 def named(view: Path, directory: Path) -> Iterator[None]:
-    """Have errors name the store and not the links to it."""
+    """Name the store in errors, not the links to it."""
     try:
         yield
     except StateStoreError as error:

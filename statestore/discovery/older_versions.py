@@ -26,7 +26,7 @@ _OLDEST, _FIRST_WITH_OFFSETS, _NEWEST = (3, 9), (4, 3), (4, 4)
 
 
 class ShownLayout(NamedTuple):
-    """What a state directory shows of the version that an application has.
+    """Evidence of an application's version in a state directory.
 
     Attributes
     ----------

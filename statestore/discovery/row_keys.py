@@ -93,7 +93,7 @@ def are_buffered(sample: Sequence[SampledRow]) -> bool:
 
 
 class VersionedRows(NamedTuple):
-    """What rows that are all laid out as a versioned store's tell.
+    """Conclusions from rows that all have the layout of a versioned store.
 
     Attributes
     ----------

@@ -52,7 +52,7 @@ _SHORTEST_SEGMENT_MS = 60_000
 
 
 class StoreShape(NamedTuple):
-    """What the databases of a store partition tell.
+    """Facts that the databases of a store partition show.
 
     Attributes
     ----------

@@ -30,7 +30,7 @@ _MAX_BYTES = 16 * 1024 * 1024
 
 
 class StoreShapeRow(BaseModel):
-    """What a file says of one store. Fields that are not named here count for nothing.
+    """Description of one store in a file. Other fields are ignored.
 
     Attributes
     ----------

@@ -100,7 +100,7 @@ class DiscoveredStore:
 
 @dataclass(frozen=True)
 class StoreEvidence:
-    """What is known of a store.
+    """Known facts about a store.
 
     Attributes
     ----------

@@ -24,7 +24,7 @@ from statestore.partition.spec import GLOBAL_TASK, ChangelogSpec
 
 
 class Evidence(Protocol):
-    """What is looked at of a store; see `StoreEvidence`."""
+    """Evidence of a store; see `StoreEvidence`."""
 
     @property
     def name(self) -> str:
@@ -44,7 +44,7 @@ class Evidence(Protocol):
 
     @property
     def known(self) -> KnownStore | None:
-        """What was found out about it before."""
+        """Earlier findings about it."""
 
 
 def versioned_definition(evidence: Evidence, hint: Hint, shape: StoreShape | None) -> StoreDefinition | None:

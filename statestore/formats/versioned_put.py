@@ -42,7 +42,7 @@ class RowsOfKey(Protocol):
 
 
 def put(rows: RowsOfKey, new: Version, interval_ms: int, live_from: int, oldest_ms: int) -> int:
-    """Have a key have a version; its value None deletes.
+    """Write a version of a key; None deletes.
 
     Parameters
     ----------

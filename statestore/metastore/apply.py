@@ -29,7 +29,7 @@ from statestore.metastore.view import LoggedCommand, Submitted
 
 
 class Applied(NamedTuple):
-    """What was done for one application; nothing was logged where it was unchanged."""
+    """Result for one application. Nothing was logged if it was unchanged."""
 
     step: Step
     submitted: Submitted | None

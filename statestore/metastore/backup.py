@@ -61,7 +61,7 @@ class Mark(NamedTuple):
 
 
 class BackupContent(NamedTuple):
-    """What a backup has, or had more since a mark.
+    """Content of a backup, or its additions since a mark.
 
     Attributes
     ----------

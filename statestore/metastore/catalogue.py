@@ -95,7 +95,7 @@ class Catalogue:
 
 
 class _Changed(NamedTuple):
-    """What an `Entry` is made of. Most are changed again before anybody asks for the catalogue."""
+    """Data of an `Entry`. Most are changed again before the catalogue is requested."""
 
     definition: ApplicationDefinition
     partitions: dict[str, int]

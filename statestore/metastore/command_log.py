@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class Look(NamedTuple):
-    """What was found at one look.
+    """Result of one read of the command topic.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Look(NamedTuple):
 
     @property
     def view(self) -> View:
-        """What the metastore answers with."""
+        """The view that the metastore returns."""
         health = Health.DEGRADED if self.reason else Health.RUNNING
         topic_id = None if self.topic is None else self.topic.topic_id
         return View(self.catalogue, self.offset, health, self.reason, topic_id)

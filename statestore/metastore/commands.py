@@ -59,13 +59,13 @@ class Entry(_Model):
 
 
 class CatalogueContent(_Model):
-    """What a catalogue holds, without where in the log that was."""
+    """Content of a catalogue, without its position in the log."""
 
     applications: dict[str, Entry] = {}
 
 
 class _Command(_Model):
-    """What all commands have.
+    """Common fields of all commands.
 
     Attributes
     ----------
@@ -144,7 +144,7 @@ class NewChangelog(_Model):
 
 
 class AdoptChangelogs(_Command):
-    """Have stores go on with other changelog topics, all at once.
+    """Switch stores to other changelog topics, all at once.
 
     Attributes
     ----------

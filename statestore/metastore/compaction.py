@@ -15,7 +15,7 @@ from statestore.metastore.view import Compacted, Submitted, View
 
 
 def compact(log: CommandLog, writer: CommandWriter) -> Compacted:
-    """Have the log start at a snapshot; nothing happens if its last command is one, at which it starts.
+    """Make the log start at a snapshot. Nothing happens if it already consists of one.
 
     Raises
     ------

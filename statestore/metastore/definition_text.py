@@ -60,7 +60,7 @@ class _Listed(NamedTuple):
 
 
 def _remembering(number: int, longest: int) -> Callable[[Callable[[bytes], T]], Callable[[bytes], T]]:
-    """Have a function remember what it made of so many texts of at most so many bytes."""
+    """Cache a function's results for a limited number and size of texts."""
 
     def decorate(read: Callable[[bytes], T]) -> Callable[[bytes], T]:
         remembered = lru_cache(number)(read)

@@ -33,7 +33,7 @@ _FREE_SETTINGS = frozenset({"segment.bytes"})
 
 
 class Kind(StrEnum):
-    """What is not as it should be."""
+    """One difference from the catalogue."""
 
     NOT_RECORDED = "not recorded"
     MISSING = "missing"
@@ -46,7 +46,7 @@ class Kind(StrEnum):
 
 
 class Remedy(StrEnum):
-    """Who mends it: `repair`, also unasked; `repair`, when somebody has agreed; or people alone."""
+    """How it is repaired: by `repair` without a question, by `repair` after confirmation, or only by a person."""
 
     REPAIR = "repair"
     ASK = "ask"

@@ -23,7 +23,7 @@ _NO_BACKUP = "there is no backup to recreate it from: apply the definitions unde
 
 
 class Found(NamedTuple):
-    """What was found of a command topic.
+    """Facts about a command topic.
 
     Attributes
     ----------

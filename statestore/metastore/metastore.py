@@ -149,7 +149,7 @@ class Metastore:
         return [_logged(record, look) for record in records]
 
     def compact(self) -> Compacted:
-        """Have the log start at a snapshot; see `compaction.compact`."""
+        """Make the log start at a snapshot; see `compaction.compact`."""
         return compaction.compact(self._log, self._writer)
 
     def plan_restore(self) -> RestorePlan:

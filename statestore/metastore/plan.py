@@ -37,7 +37,7 @@ class Change(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What would become of one application.
+    """Planned change of one application.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Step(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What would become of all applications that were given, in their order."""
+    """Planned changes of all given applications, in their order."""
 
     steps: tuple[Step, ...]
 

@@ -228,7 +228,7 @@ class CommandWriter:
             ) from error
 
     def _saved(self, after: Look) -> tuple[str, ...]:
-        """Have readers see the command, and the backup hold it. It is committed: nothing here is an error any more."""
+        """Make the command visible to readers and the backup. It is committed, so no failure here is an error."""
         try:
             self._log.topic.wait_until_stable(after.offset)
             if self._log.save(after) is None:

@@ -81,7 +81,7 @@ class View(NamedTuple):
 
 
 class Submitted(NamedTuple):
-    """What became of a command.
+    """Result of a command.
 
     Attributes
     ----------
@@ -124,7 +124,7 @@ class LoggedCommand(NamedTuple):
 
 
 class Compacted(NamedTuple):
-    """What `Metastore.compact` did.
+    """Result of `Metastore.compact`.
 
     Attributes
     ----------
@@ -143,7 +143,7 @@ class Compacted(NamedTuple):
 
 
 class RestorePlan(NamedTuple):
-    """What `Metastore.restore_backup` is to do.
+    """Plan of `Metastore.restore_backup`.
 
     Attributes
     ----------
@@ -161,7 +161,7 @@ class RestorePlan(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """What `Metastore.restore_backup` made.
+    """Result of `Metastore.restore_backup`.
 
     Attributes
     ----------

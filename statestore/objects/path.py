@@ -45,7 +45,7 @@ _no_answer: dict[str, tuple[float, str]] = {}
 
 
 class ObjectStat(NamedTuple):
-    """What a listing says of an object, by the names that the operating system has for it.
+    """Facts of a listing about an object, with the names of `os.stat_result`.
 
     Attributes
     ----------
@@ -148,7 +148,7 @@ class ObjectPath:
 
     @property
     def parent(self) -> ObjectPath:
-        """What it lies in."""
+        """The parent path."""
         return self._at(self.parts[:-1])
 
     def with_name(self, name: str) -> ObjectPath:

@@ -140,7 +140,7 @@ def _trouble(
 
 @contextmanager
 def copied(spec: StorePartitionSpec, snapshot: Manifest) -> Iterator[StorePartitionSpec]:
-    """Have a store partition as a snapshot has it in scratch space while the context lasts.
+    """Provide the store partition of a snapshot in scratch space during the context.
 
     Raises
     ------
@@ -190,7 +190,7 @@ def lay(
 
 
 def adopt_shape(specs: Sequence[StorePartitionSpec]) -> None:
-    """Have a task know what its stores were built for, as their snapshots say, where it has never run here.
+    """Record the definition of a task's stores from their snapshots, on a node where the task never ran.
 
     Raises
     ------

@@ -19,7 +19,7 @@ from statestore.statedir.record import StoreRecord
 
 
 class Had(NamedTuple):
-    """What is known of what a store partition has, or had when it could last be used.
+    """Known content of a store partition, now or when it could last be used.
 
     From the best evidence there is: the store, its seal, our record; also where the store is gone.
 
@@ -45,7 +45,7 @@ class Had(NamedTuple):
 
 
 class Supply(NamedTuple):
-    """What a log has.
+    """Facts about a log.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Supply(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """What a full rebuild would lose, what shows it, and how a store is called of which nothing else is wrong."""
+    """Loss of a full rebuild, its evidence, and the status of a store that is otherwise healthy."""
 
     loss: Loss
     why: str = ""
@@ -159,7 +159,7 @@ def _has_expired(had: Had, supply: Supply, retention_ms: int | None, now_ms: int
 
 
 class Inspection(NamedTuple):
-    """What was seen of a store partition.
+    """Observed facts about a store partition.
 
     Attributes
     ----------

@@ -12,7 +12,7 @@ from statestore.statedir.swap import locked_task
 
 
 class ReleaseRow(StorePartitionRow):
-    """What was removed of one store partition, or would be."""
+    """Replaced stores of one store partition that were removed, or would be."""
 
     removed: tuple[str, ...] = Field(default=(), description="directories in quarantine")
     lost: tuple[str, ...] = Field(default=(), description="of each, what it may have been the only copy of; or nothing")

@@ -10,7 +10,7 @@ from statestore.stores.typed import AnyStore
 
 
 class Replayed(NamedTuple):
-    """What a replay did: records applied, records without a key, and the last offset seen (None if none came)."""
+    """Result of a replay: applied records, records without a key, and the last offset (None if there was none)."""
 
     records: int
     skipped: int

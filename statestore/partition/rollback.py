@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class RollbackSpec(NamedTuple):
-    """What to do with one store partition.
+    """Request for one store partition.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class RollbackSpec(NamedTuple):
 
 
 class RollbackRow(StorePartitionRow):
-    """What was done with one store partition, or would be."""
+    """Result for one store partition, or its plan."""
 
     put_back: str | None = Field(default=None, description="directory in quarantine of the store that is put back")
     replaced_ms: int | None = Field(default=None, description="when it was replaced")

@@ -193,7 +193,7 @@ def _require_successor(spec: StorePartitionSpec, objects: ObjectStore, found: Hi
 
 
 class Needs(NamedTuple):
-    """What a snapshot must have to take the place of a store whose log has lost its start.
+    """Requirements for a snapshot that replaces a store whose log has lost its start.
 
     Attributes
     ----------
@@ -321,7 +321,7 @@ def _described(directory: Path, path: str, room: int) -> SnapshotFile:
 
 
 def _own_files(spec: StorePartitionSpec) -> dict[str, str]:
-    """What is kept of the store's segments, and offsets that it does not keep itself."""
+    """Records of the store's segments, and offsets that the store does not keep itself."""
     kept = spec.paths.segments(spec.store.name)
     files = [path for path in kept.glob("*") if path.is_file() and not path.name.startswith(".")]  # left by a kill
     found = {f"segments/{path.name}": path.read_text(encoding="utf-8") for path in files}

@@ -23,7 +23,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class Bar(NamedTuple):
-    """What a bar says of one piece of work; without a total it only moves."""
+    """A bar for one piece of work. Without a total, it only pulses."""
 
     description: str
     completed: int

@@ -38,7 +38,7 @@ _NAMED = 20
 
 
 class ArchiveCleanup(NamedTuple):
-    """What a clean-up did, or would do.
+    """Result of a clean-up, or its plan.
 
     Attributes
     ----------

@@ -34,7 +34,7 @@ _CLAIM = Path(OWN_DIRECTORY, "as-of.json")
 
 
 class _Claim(BaseModel):
-    """What a target directory was made for."""
+    """Purpose of a target directory."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

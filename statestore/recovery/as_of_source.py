@@ -26,7 +26,7 @@ from statestore.recovery.spec import RestoreSpec
 
 
 class PointSource(NamedTuple):
-    """What a store as of a point is built from.
+    """Source of a store as of a point.
 
     Attributes
     ----------

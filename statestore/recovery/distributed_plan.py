@@ -22,7 +22,7 @@ from statestore.recovery.staging import BuildPlan, OffsetRange
 
 
 class DistributedPlan(BaseModel):
-    """What is read to build a store, and where it is cut.
+    """Ranges that are read to build a store, and the cuts.
 
     Attributes
     ----------

@@ -13,7 +13,7 @@ QUARANTINE_KEPT_S = 7.0 * _DAY_S
 
 
 class RestoreSpec(NamedTuple):
-    """What to do with one store partition.
+    """Request for one store partition.
 
     Attributes
     ----------

@@ -40,7 +40,7 @@ class OffsetRange(NamedTuple):
 
 
 class BuildPlan(BaseModel):
-    """What is read to build a store.
+    """Plan of the ranges that are read to build a store.
 
     Attributes
     ----------

@@ -28,7 +28,7 @@ _WAIT_S = 1.0
 
 
 class CleaningSpec(NamedTuple):
-    """What to do with one task.
+    """Request for one task.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class Removed:
 
     @property
     def row(self) -> MaintenanceRow:
-        """What there is to say."""
+        """The row of the report."""
         return MaintenanceRow(
             place=self._place,
             removed=tuple(self._paths[:_NAMED]),

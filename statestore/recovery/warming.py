@@ -35,7 +35,7 @@ ACCEPTABLE_LAG = 10_000
 
 
 class WarmRow(NamedTuple):
-    """What became of one store of one task.
+    """Outcome for one store of one task.
 
     Attributes
     ----------

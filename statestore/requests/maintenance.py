@@ -11,7 +11,7 @@ from statestore.requests.request import Request
 
 
 class MaintenanceRequest(Request):
-    """What is old, and whether it is removed."""
+    """Ages of old files, and whether they are removed."""
 
     reports_days: float = Field(30.0, ge=0, allow_inf_nan=False)
     """Days after which reports, history and verdicts are removed."""

@@ -6,7 +6,7 @@ from statestore.requests.request import Names, Request
 
 
 class ProcessRequest(Request):
-    """Whose input is processed."""
+    """A request to process applications."""
 
     applications: Names = ()
     """Name of an application (its application.id). Default: all."""

@@ -33,7 +33,7 @@ Partitions = Annotated[
 
 
 class Request(BaseModel):
-    """What is asked for."""
+    """A request to a job or a command."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 

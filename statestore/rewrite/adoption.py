@@ -89,7 +89,7 @@ class NewRows(NamedTuple):
 
 
 class AdoptionSpec(NamedTuple):
-    """What is to be written.
+    """Settings of an adoption.
 
     Attributes
     ----------
@@ -124,7 +124,7 @@ class Adopted(NamedTuple):
 
 
 class AdoptionHooks(NamedTuple):
-    """What an adoption asks of others.
+    """Interfaces that an adoption needs.
 
     Attributes
     ----------

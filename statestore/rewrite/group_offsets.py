@@ -45,7 +45,7 @@ class InputPair(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """Whose offsets they are, and whose they become.
+    """Source and target groups of the offsets.
 
     Attributes
     ----------

@@ -142,7 +142,7 @@ class RewriteJournal(BaseModel):
 
     @property
     def group_offsets(self) -> dict[TopicPartition, GroupOffset]:
-        """What its group gets."""
+        """New offsets of its group."""
         return {
             TopicPartition(topic, number): GroupOffset(offset, metadata)
             for topic, number, offset, metadata in self.offsets

@@ -16,7 +16,7 @@ from statestore.statedir.record import read_record
 
 
 class Remains(Enum):
-    """What is there: nothing, a topic without a record, one that a reseed has left half written, or written."""
+    """State of the topic: missing, without a record, half written by a reseed, or complete."""
 
     NOTHING = "nothing"
     EMPTY = "empty"
@@ -25,7 +25,7 @@ class Remains(Enum):
 
 
 class Made(NamedTuple):
-    """What is there, and what is to be made in its place.
+    """State of the lost changelog, and its replacement.
 
     Attributes
     ----------

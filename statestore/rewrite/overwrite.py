@@ -16,7 +16,7 @@ from statestore.statedir.swap import locked_task
 
 
 class OverwriteSpec(NamedTuple):
-    """What is to be written.
+    """Rows to write.
 
     Attributes
     ----------

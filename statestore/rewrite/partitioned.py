@@ -50,7 +50,7 @@ class SourcePart(NamedTuple):
 
 
 class Surveyed(BaseModel):
-    """What a store partition has for each partition of the new changelog.
+    """Content of a store partition for each partition of the new changelog.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class Surveyed(BaseModel):
 
 
 class Counted(NamedTuple):
-    """What a new changelog gets: rows and bytes by partition, and for each the start of its first live segment."""
+    """Content of a new changelog: rows, bytes, and start of the first live segment of each partition."""
 
     rows: tuple[int, ...]
     bytes: tuple[int, ...]
@@ -107,7 +107,7 @@ class WritePart(NamedTuple):
 
 
 class Written(BaseModel):
-    """What was written to each new partition: rows, and the digest of what they give."""
+    """Records written to each new partition: number of rows, and their digest."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -75,7 +75,7 @@ _BEGINS = "the state of another application"
 
 
 class RepartitionSpec(NamedTuple):
-    """What is to be made of what.
+    """Source and target of a repartition.
 
     Attributes
     ----------
@@ -108,7 +108,7 @@ class RepartitionSpec(NamedTuple):
 
 
 class StorePlan(NamedTuple):
-    """What becomes of a store: how many partitions it has and gets, and what these get."""
+    """Planned change of a store: its old and new partitions, and their content."""
 
     name: str
     before: int
@@ -127,7 +127,7 @@ class StorePlan(NamedTuple):
 
 
 class RepartitionPlan(NamedTuple):
-    """What a repartition will do.
+    """Plan of a repartition.
 
     Attributes
     ----------
@@ -557,7 +557,7 @@ class Repartition:
 
 
 class Digests:
-    """What was written to the partitions of a new changelog, put together."""
+    """Total of the records written to the partitions of a new changelog."""
 
     def __init__(self, partitions: int, store: StorePartitionSpec) -> None:
         self._each = [Digest(store.store.values) for _ in range(partitions)]

@@ -68,7 +68,7 @@ _LOST = "its changelog was lost; the store that replaced it was restored from on
 
 
 class ReseedSpec(NamedTuple):
-    """What is to be written anew.
+    """Changelogs to write anew.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ class ReseedSpec(NamedTuple):
 
 
 class ReseedPlan(NamedTuple):
-    """What a reseed will do.
+    """Plan of a reseed.
 
     Attributes
     ----------

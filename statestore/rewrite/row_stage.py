@@ -35,7 +35,7 @@ _ABANDONED_S = 24 * 60 * 60
 
 
 class StagedAttempt(NamedTuple):
-    """What one attempt of a Spark task has written.
+    """Files written by one attempt of a Spark task.
 
     Attributes
     ----------

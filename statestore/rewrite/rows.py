@@ -62,7 +62,7 @@ class Misplaced(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """What a store has.
+    """Content of a store.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class Contents(NamedTuple):
 
 
 class _Segment:
-    """What was seen of one segment; of a store without segments, of all of it."""
+    """Rows of one segment, or of a whole store without segments."""
 
     def __init__(self) -> None:
         self.rows = self.bytes = self.unknown = self.latest = 0

@@ -31,7 +31,7 @@ _SPARK = "--master local[*] --conf spark.ui.enabled=false pyspark-shell"
 
 
 class StagedStores(NamedTuple):
-    """What the program is told, pickled."""
+    """Pickled request to the program."""
 
     application: ApplicationDefinition
     stores: Sequence[StorePartitionSpec]

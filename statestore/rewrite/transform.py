@@ -47,7 +47,7 @@ _BATCH = 8_192
 
 
 class TransformSpec(NamedTuple):
-    """What is to be done.
+    """Requested transform.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class TransformPart(NamedTuple):
 
 
 class Transformed(BaseModel):
-    """What became of the rows of a store partition.
+    """Result for the rows of a store partition.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ class Transformed(BaseModel):
 
 
 class TransformPlan(NamedTuple):
-    """What a transform will do.
+    """Plan of a transform.
 
     Attributes
     ----------

@@ -49,7 +49,7 @@ _USABLE = (Status.OK, Status.EMPTY, Status.LAGGING, Status.MISSING)
 
 
 class UpsertSpec(NamedTuple):
-    """What is to be written.
+    """Rows to write.
 
     Attributes
     ----------

@@ -223,7 +223,7 @@ def _write(file: BinaryIO, data: bytes | memoryview) -> None:
 
 
 def _properties(state: Int64s, data_bytes: int, index_bytes: int, more: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
-    """What RocksDB's own SstFileWriter says of a file, but for filters and who wrote it."""
+    """Properties of a file as RocksDB's own SstFileWriter writes them, except for filters and creator."""
     numbers = {
         b"column.family.id": (1 << 31) - 1,  # unknown: any may take the file
         b"data.size": data_bytes,

@@ -83,7 +83,7 @@ class TaskPaths:
         return store.store_kind.directory(self.task_dir, store.name)
 
     def segments(self, name: str) -> Path:
-        """What we keep of a window or session store's segments."""
+        """Record of a window or session store's segments."""
         return self.own_dir / "segments" / name
 
     def set_aside(self, name: str) -> Path:
@@ -109,7 +109,7 @@ class TaskPaths:
         return self.own_dir / "staged"
 
     def staged_segments(self, store: str) -> Path:
-        """What we shall keep of the replacement's segments."""
+        """Record of the replacement's segments."""
         return self.staged_own / "segments" / store
 
     @cached_property
@@ -135,19 +135,19 @@ class TaskPaths:
         return self.replaced / store / label
 
     def replaced_segments(self, store: str) -> Path:
-        """What we kept of all its replaced stores' segments."""
+        """Records of the segments of all its replaced stores."""
         return self.own_dir / "quarantine-segments" / store
 
     def quarantined_segments(self, store: str, label: str) -> Path:
-        """What we kept of the replaced store's segments."""
+        """Record of the replaced store's segments."""
         return self.replaced_segments(store) / label
 
     def replaced_own(self, store: str) -> Path:
-        """What we knew of all its replaced stores besides their directories."""
+        """Sidecar files of all its replaced stores."""
         return self.own_dir / "quarantine-own" / store
 
     def quarantined_own(self, store: str, label: str) -> Path:
-        """What we knew of the replaced store besides its directory."""
+        """Sidecar files of the replaced store."""
         return self.replaced_own(store) / f"{label}.json"
 
     def journal(self, store: str) -> Path:
@@ -167,7 +167,7 @@ class TaskPaths:
         return self.own_dir / f"snapshot-{store}.json"
 
     def record(self, store: str) -> Path:
-        """What we know of the store beyond its own contents."""
+        """Record of the store."""
         return self.own_dir / f"store-{store}.json"
 
     def recorded_stores(self) -> list[str]:
@@ -177,7 +177,7 @@ class TaskPaths:
 
     @cached_property
     def shape(self) -> Path:
-        """What the task's definition was when its stores were built."""
+        """The task's definition when its stores were built."""
         return self.own_dir / "shape.json"
 
     def mode(self, store: str) -> Path:

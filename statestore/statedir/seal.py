@@ -58,7 +58,7 @@ class SealedDatabase(BaseModel):
 
 
 class Seal(BaseModel):
-    """What a store's directory held when it was closed.
+    """Content of a store's directory when it was closed.
 
     Attributes
     ----------

@@ -30,7 +30,7 @@ _NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVA
 
 
 class Nonce(BaseModel):
-    """What a driver has left in its state directory.
+    """Mark of a driver in its state directory.
 
     Attributes
     ----------

@@ -33,7 +33,7 @@ class Judgement(NamedTuple):
 
 
 class Sidecar(BaseModel):
-    """What lay beside a store.
+    """Sidecar files of a store.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ def take_down(paths: TaskPaths, store: str, changelogs: Sequence[TopicPartition]
 
 
 def beside_quarantined(paths: TaskPaths, store: str, label: str) -> Sidecar:
-    """What lay beside a store in quarantine; nothing is known of one that was replaced before this was kept.
+    """Sidecar files of a store in quarantine; none if it was replaced before they were kept.
 
     Raises
     ------

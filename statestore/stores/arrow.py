@@ -24,7 +24,7 @@ from statestore.stores.typed import KeyValueStore
 
 
 class FoundRows(NamedTuple):
-    """What the store has for keys, in their order.
+    """Values of keys, in their order.
 
     Attributes
     ----------

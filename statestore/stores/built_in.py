@@ -81,7 +81,7 @@ class BuiltInBytes(BytesStore, Generic[T]):
 
     @property
     def opened(self) -> T:
-        """What is inside the open store.
+        """The database or segments of the open store.
 
         Raises
         ------

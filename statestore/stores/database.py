@@ -232,7 +232,7 @@ class Place(NamedTuple):
 
 
 class LookedAt(NamedTuple):
-    """What a database is found to be before it is opened.
+    """State of a database before it is opened.
 
     Attributes
     ----------

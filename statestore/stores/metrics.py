@@ -28,7 +28,7 @@ _FIGURES = (
 
 @dataclass(frozen=True)
 class Figures:
-    """What was measured of one operation: calls, calls per second since the store was opened, latencies in ns."""
+    """Measurements of one operation: calls, calls per second since the store was opened, latencies in ns."""
 
     count: int
     rate: float
@@ -75,7 +75,7 @@ class StoreMetrics:
         self._maxima[operation] = max(self._maxima[operation], latency_ns)
 
     def figures(self, operation: str) -> Figures:
-        """What was measured so far."""
+        """Measurements so far."""
         count = self._counts[operation]
         seconds = max(time.monotonic() - self._opened, 1e-9)
         return Figures(

@@ -27,7 +27,7 @@ CheckChange = Callable[..., None]
 
 @dataclass
 class _Undo:
-    """What one record's writes replaced: row keys with their stored values, and what the store had counted."""
+    """Rows and counters that one record's writes replaced."""
 
     rows: list[tuple[bytes, bytes | None]]
     expired_records: int

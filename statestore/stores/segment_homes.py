@@ -47,7 +47,7 @@ class SegmentHome(Protocol):
         """Remove a closed segment."""
 
     def load(self) -> Kept:
-        """What was kept for the time when there is no segment."""
+        """Facts that are kept for a store without segments."""
 
     def save(self, kept: Kept) -> None:
         """Keep offsets and position while there is no segment."""
@@ -205,7 +205,7 @@ class DiskHome:
         shutil.rmtree(segment_spill_directory(self._own, start), ignore_errors=True)
 
     def load(self) -> Kept:
-        """What was kept for the time when there is no segment; nothing, if somebody has removed the store."""
+        """Facts that are kept for a store without segments; nothing if the store was removed."""
         if not self._directory.exists():
             return Kept()
         try:

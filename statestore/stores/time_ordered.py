@@ -75,7 +75,7 @@ def _as_stored(value: bytes) -> bytes:
 
 
 class BufferStore(TypedStore[Any, Any, Any]):
-    """What a restore uses of such a buffer."""
+    """The part of a buffer that a restore uses."""
 
     scope = "-buffer"
 

@@ -138,7 +138,7 @@ class VersionedBytes(KeyValueBytes):
         self._committed_stream_time = max(self._committed_stream_time, timestamp)
 
     def set_back_stream_time(self, timestamp: int) -> None:
-        """Have stream time be what it was before writes that are undone."""
+        """Set stream time back to its value before writes that are undone."""
         self._stream_time = timestamp
 
     # -- rows that are records: not here ------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ class VersionedBytes(KeyValueBytes):
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def put_version(self, key: bytes, value: bytes | None, timestamp: int) -> int:
-        """Have a key have a value from a timestamp (ms) on; None deletes.
+        """Write a value that is valid from a timestamp (ms); None deletes.
 
         Returns
         -------

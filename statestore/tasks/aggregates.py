@@ -167,7 +167,7 @@ def _within_int64(total: int) -> int:
 
 
 def the_value(value: Any) -> Any:
-    """What a sum adds if it is told nothing else."""
+    """The default of `sum_of`: the value itself."""
     return value
 
 

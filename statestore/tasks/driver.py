@@ -87,7 +87,7 @@ class DriverTask:
 
     @property
     def counts(self) -> Counts:
-        """What was committed."""
+        """Committed counts."""
         return added(self._before, self._committed)
 
     @property

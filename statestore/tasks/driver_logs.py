@@ -97,7 +97,7 @@ class Logs:
 
 
 class ListReader(NamedTuple):
-    """What a replay asks of a `LogReader`."""
+    """The part of a `LogReader` that a replay uses."""
 
     partition: TopicPartition
     logs: Logs

@@ -52,7 +52,7 @@ def idle_offset(spec: TaskSpec, archived: dict[str, StoreRecord] | None = None) 
 
 
 def figures(spec: TaskSpec) -> tuple[StoreFigures, ...]:
-    """What the stores of an idle task did."""
+    """Figures of the stores of an idle task."""
     return tuple(
         StoreFigures(store=store.name, commits=0, commit_latency_avg_ms=0.0, commit_latency_max_ms=0.0)
         for store in spec.subtopology.stores

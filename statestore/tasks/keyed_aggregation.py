@@ -24,7 +24,7 @@ _ONE_ROW = (0,)
 
 
 class RowAggregation:
-    """What aggregations by key and by window have in common: taking records in."""
+    """The common part of aggregations by key and by window: their input."""
 
     def __init__(self, windows: TimeWindows | None, aggregate: Aggregate, results: Results, poison: Poison) -> None:
         self.late_records = 0

@@ -44,7 +44,7 @@ class Output(Protocol):
 
 
 class Outgoing:
-    """What is to be logged and sent.
+    """Records to log and send.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class Outgoing:
             changes.lowest, changes.highest = timestamps
 
     def allow_none(self) -> None:
-        """Have every change looked at before it is made: it may be refused."""
+        """Check every change before it is made, so that it can be refused."""
         self.allow(NO_TIMESTAMP)
 
     def send(self, record: Sent) -> None:

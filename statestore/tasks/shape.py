@@ -19,7 +19,7 @@ from statestore.tasks.spec import TaskSpec
 
 
 class _Store(BaseModel):
-    """What decides on the rows of a store.
+    """The settings that determine the rows of a store.
 
     Attributes
     ----------

@@ -55,7 +55,7 @@ class TaskSpec(BaseModel):
 
     @property
     def subtopology(self) -> Subtopology:
-        """What the task does."""
+        """The task's part of the application."""
         return self.application.subtopologies[self.task.subtopology]
 
     @property

@@ -291,7 +291,7 @@ class StreamTask:
 
     @property
     def topology(self) -> Topology:
-        """What processes the records.
+        """The topology that processes the records.
 
         Raises
         ------
@@ -398,7 +398,7 @@ class StreamTask:
     # -- closing --------------------------------------------------------------------------------------------------
 
     def row(self, before: ProcessRow) -> ProcessRow:
-        """What was done and committed so far, together with what an attempt before had."""
+        """Committed results so far, including those of an earlier attempt."""
         lag = max(self._spec.input_end - self._next_offset + self._pending, 0) if self._reached_input else None
         counts = self._committed
         return before.model_copy(

@@ -21,7 +21,7 @@ SAFE = float(1 << 62)
 
 @dataclass(frozen=True)
 class Sums:
-    """What is to be added to rows.
+    """Numbers to add to rows.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ def in_order(added: Sums, codes: Int64s) -> tuple[Sums, Int64s]:
 
 
 def amounts(aggregate: Aggregate, values: Any) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-    """What each record adds, and which records must be looked at one by one, because they add nothing that is known."""
+    """The number that each record adds, and the records that must be checked one by one."""
     if aggregate.value is INT64 and aggregate.amount is the_value:
         return _of_bytes(values)
     assert aggregate.value is not None

@@ -49,7 +49,7 @@ _REFUSED: dict[Status, type[RebuildError]] = {
 
 
 class _Before(NamedTuple):
-    """What a store has from before this run, as its record says.
+    """State of a store before this run, from its record.
 
     Attributes
     ----------
@@ -161,7 +161,7 @@ class TaskStore:
 
     @property
     def record(self) -> StoreRecord | None:
-        """What is recorded of it; None: nothing."""
+        """Its record; None if there is none."""
         return read_record(self._spec.paths, self._name) if self.store.persistent else None
 
     def recover(self, log: LogRange, end: ChangelogEnd, cut: int | None, asked_ms: int) -> None:
@@ -290,7 +290,7 @@ class TaskStore:
         self.store.inner.advance_stream_time(time_ms)
 
     def figures(self) -> StoreFigures:
-        """What the store did so far."""
+        """Figures of the store so far."""
         store = self.store
         commits, restores = store.metrics.figures("commit"), store.metrics.figures("restore")
         return StoreFigures(

@@ -155,7 +155,7 @@ class TaskStores:
             raise first
 
     def figures(self) -> tuple[StoreFigures, ...]:
-        """What each store did so far."""
+        """Figures of each store so far."""
         return tuple(part.figures() for part in self._stores.values())
 
     # -- closing --------------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "p
 
 @dataclass
 class Counts:
-    """What a topology did.
+    """Results of a topology.
 
     Attributes
     ----------
@@ -155,7 +155,7 @@ class Topology:
 
     @property
     def counts(self) -> Counts:
-        """What was done so far."""
+        """Results so far."""
         late = sum(item.late_records for item in self._aggregations)
         dropped = self._dropped + sum(item.dropped_records for item in self._aggregations)
         sent, logged = self._outgoing.sent - self._counts.poison, self._outgoing.logged
@@ -310,7 +310,7 @@ class Topology:
     # -- many records at once -------------------------------------------------------------------------------------
 
     def _wait_for_batch(self, records: InputRecords) -> None:
-        """Have records wait until there are many of them, or a commit comes."""
+        """Collect records until there are many, or until a commit."""
         if not self._initialized:
             self._initialize(int(records.timestamps[0]))
         self._waiting.append(records)

@@ -51,7 +51,7 @@ _NAMES: dict[int, Literal["only in store", "only in log", "other value"]] = {
 
 @dataclass(frozen=True)
 class Allowances:
-    """What may differ without a fault.
+    """Allowed differences.
 
     Attributes
     ----------
@@ -244,7 +244,7 @@ class RowComparison:
         self._told.append(told)
 
     def contents(self, sample: float | None) -> Contents:
-        """What was found."""
+        """Result of the comparison."""
         store, log = self._digests
         return Contents(
             store_rows=store.rows,

@@ -300,7 +300,7 @@ class _Fold:
             self._changed_since.add(hashes_of(batch.column(0), cut=self._cut))
 
     def allowances(self, topics: Topics) -> Allowances:
-        """What the log no longer tells."""
+        """Rows that the log can no longer confirm."""
         changelog, by_time = self._spec.changelog, self.routing.interval_ms is not None
         assert changelog is not None
         reading_ms = (time.monotonic() - self._began) * 1000
@@ -315,7 +315,7 @@ class _Fold:
 
     @property
     def _compared(self) -> ComparedValues:
-        """What counts of the values."""
+        """The parts of the values that count."""
         layout = self._spec.store.values
         return ComparedValues(
             layout,
@@ -537,7 +537,7 @@ def _compared_supplied(
 def _stored_by_ordinary_keys(
     spec: StorePartitionSpec, fold: _Fold, options: VerifyOptions, scratch: Path
 ) -> StoredRows:
-    """Have rows with their times in front sorted by the keys of the changelog before they are compared."""
+    """Sort rows that begin with their times by the keys of the changelog before they are compared."""
     routing, layout = fold.routing, spec.store.store_kind.layout
     assert layout is not None
 

@@ -46,7 +46,7 @@ _Rows = dict[bytes, list[OneSided]]
 
 @dataclass
 class Window:
-    """What differs in one window.
+    """Differences in one window.
 
     Attributes
     ----------

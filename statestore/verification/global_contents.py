@@ -134,7 +134,7 @@ def compare_global(
 
 
 class _Topic:
-    """What was read of a global store's topic.
+    """Records read from a global store's topic.
 
     Attributes
     ----------
@@ -197,7 +197,7 @@ class _Topic:
         return LogReader(servers, partition, read_committed=read_committed, stall_timeout_s=timeout_s)
 
     def allowances(self) -> Allowances:
-        """What may differ: what the topic no longer tells, and keys that several partitions have."""
+        """Allowed differences: keys that the topic no longer confirms, and keys in several partitions."""
         changelog = self._spec.changelog
         assert changelog is not None, "its topic was read"
         start = max((log.start for log in self._logs.values()), default=0)

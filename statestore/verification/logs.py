@@ -67,7 +67,7 @@ class Cluster:
         return log_ranges(self.topics, specs)
 
     def supplies(self, asked: Sequence[tuple[StorePartitionSpec, Inspection]]) -> list[Supply]:
-        """What the logs of store partitions have, and whether it is what was seen of them."""
+        """Offsets of the logs of store partitions, and whether the logs continue what was seen of them."""
         logs = self._logs(asked)
         recorded = {spec.partition: (seen.record, spec.changelog) for spec, seen in asked}
         cuts = find_cuts(self._servers, recorded, self._timeout_s)

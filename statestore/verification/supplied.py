@@ -21,7 +21,7 @@ _BATCH_ROWS = 10_000
 
 @contextmanager
 def opened(definition: StoreDefinition, context: StoreContext) -> Iterator[AnyStore]:
-    """Have a supplier's store open, to read its rows.
+    """Open a supplier's store to read its rows.
 
     Raises
     ------

@@ -128,7 +128,7 @@ class ComparedChange(NamedTuple):
 
     @property
     def difference(self) -> DifferenceName | None:
-        """What differs and may not; None: nothing."""
+        """Difference that is not allowed; None if there is none."""
         if self.excused or self.stored == self.logged:
             return None
         if self.stored is None:
@@ -154,7 +154,7 @@ class ComparedKey(NamedTuple):
 
 
 class _TwoTimelines(NamedTuple):
-    """What can be seen of a key in a store, and by its log.
+    """Versions of a key in a store, and by its log.
 
     Attributes
     ----------
@@ -365,7 +365,7 @@ class VersionComparison:
         )
 
     def contents(self, sample: float | None) -> Contents:
-        """What was found."""
+        """Result of the comparison."""
         store, log = (side.finished() for side in self._sides)
         return Contents(
             store_rows=store.rows,

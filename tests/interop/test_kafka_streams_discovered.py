@@ -239,7 +239,7 @@ def test_a_directory_that_is_no_applications_stops_no_other_one(
     chosen = state.chosen(applications=[])
     assert {store.application for store in chosen.discovered} == {state.app.application_id}
     said = capsys.readouterr().err
-    assert "leftover is left alone: no application 'leftover'" in said
+    assert "application leftover: no application 'leftover'" in said
     assert "is a symbolic link" in said
     with pytest.raises(UnknownApplicationError, match="leftover"):
         state.chosen(applications=["leftover", state.app.application_id])

@@ -141,7 +141,7 @@ def test_a_record_that_does_not_say_which_opening_was_ours_is_not_believed(compo
     assert contents(home.root) == before, "and the store is left as it is"
 
 
-@pytest.mark.short_for("window-plain-rocksdb-transactional")
+@pytest.mark.long
 @compositions(persistent=True, transactional=True, format=StoreFormat.PLAIN)
 @pytest.mark.behaviour("K17", "T4")
 def test_no_kill_while_it_is_opened_again_and_again_costs_a_rebuild(composition, home):

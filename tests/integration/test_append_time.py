@@ -144,6 +144,7 @@ def refusal(topic: str) -> str:
     )
 
 
+@pytest.mark.long
 def test_an_application_of_ours_is_not_processed(ours: Ours) -> None:
     entry = ours.metastore.view().catalogue.entry(ours.definition.name)
     with pytest.raises(TopicMismatchError, match=refusal(ours.changelog)):
@@ -161,6 +162,7 @@ def test_a_definition_is_not_applied_to_it(ours: Ours, bootstrap_servers: str, r
         plan_definitions(ours.topics, ours.metastore.view().catalogue, [definition])
 
 
+@pytest.mark.long
 def test_drift_tells_it_and_mends_it_when_asked(ours: Ours, bootstrap_servers: str, tmp_path: Path) -> None:
     where, view = Where(bootstrap_servers, tmp_path / "state", 60), ours.metastore.view()
     [found] = find_drift(where, ours.service_id, view, [], ours.topics)

@@ -92,12 +92,14 @@ def test_deletion_leaves_a_log_comparable_up_to_its_last_record_that_was_seen(
     assert "starts at offset 15" in found.detail
 
 
+@pytest.mark.short_for("fetched and decoded here")
 def test_an_emptied_log_tells_nothing_of_what_was_in_it(bootstrap_servers: str, log: TopicPartition, way: str) -> None:
     delete_records(bootstrap_servers, log.topic, 10)
     seen = last_epochs(bootstrap_servers, {log: LogEnd(10, 0)}, WAIT_S)
     assert compare_ends(bootstrap_servers, seen, WAIT_S)[log].continuity is Continuity.UNKNOWN
 
 
+@pytest.mark.short_for("fetched and decoded here")
 def test_a_topic_that_was_made_anew_is_compared_without_an_error(
     bootstrap_servers: str, log: TopicPartition, way: str
 ) -> None:

@@ -99,6 +99,7 @@ def test_headers_behind_what_a_store_has_are_not_lost_in_a_tail(
     assert application.contents() == before
 
 
+@pytest.mark.long
 def test_positions_in_headers_are_no_sign(application: Application) -> None:
     log(application.servers, application.changelog, [("v", b"\0"), ("c", b"\0")])
     rows = restored(application.servers, application.state_dir, application.name)
@@ -162,6 +163,7 @@ def test_a_header_at_an_end_of_the_log_of_a_described_store_is_seen_by_verificat
     assert f"Topic {topic} has records with the header 'traceparent'" in rows[0].detail
 
 
+@pytest.mark.long
 def test_headers_of_an_input_say_nothing_of_the_store_that_it_fills(application: Application) -> None:
     found = application.store_spec(owned=False)
     assert found.logs_no_headers

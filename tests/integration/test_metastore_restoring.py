@@ -158,6 +158,7 @@ def test_commands_behind_a_record_that_is_none_are_kept(service: Service) -> Non
     assert names(_restored(service).view.catalogue) == ["airports", "flights", "weather"]
 
 
+@pytest.mark.long
 def test_a_topic_that_was_made_by_a_restore_and_written_since_keeps_what_was_written(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

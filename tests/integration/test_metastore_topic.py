@@ -133,6 +133,7 @@ def test_c3_a_log_that_ends_in_what_is_never_delivered_is_read_to_its_end(servic
     )
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("C3")
 def test_c3_commands_are_caught_up_with_that_came_before_init(
     service: Service, monkeypatch: pytest.MonkeyPatch

@@ -87,6 +87,7 @@ def test_at_least_once_applies_nothing_that_was_aborted_when_it_was_exactly_once
     assert application.contents() == rows
 
 
+@pytest.mark.long
 def test_at_least_once_reads_what_a_hung_transaction_hides(bootstrap_servers: str, tmp_path: Path) -> None:
     application = Application(bootstrap_servers, tmp_path, processing_guarantee="at_least_once")
     application.process(INPUT)
@@ -169,6 +170,7 @@ def test_r18_windows_do_not_depend_on_where_a_batch_ended(bootstrap_servers: str
         assert logs[0] == logs[1], name
 
 
+@pytest.mark.long
 def test_stream_time_is_committed_as_kafka_streams_does(bootstrap_servers: str, tmp_path: Path) -> None:
     application = _windowed(bootstrap_servers, tmp_path, "txn_rocksDB")
     _send_minutes(application, [5, 3])

@@ -399,7 +399,7 @@ def _ranges(application: Distributed) -> Iterator[tuple[str, Any]]:
             yield name, builds.read(application.objects, name, builds.LogRangeRead)
 
 
-@pytest.mark.short_for("_damage_a_piece")
+@pytest.mark.long
 @pytest.mark.parametrize(
     "damage",
     [

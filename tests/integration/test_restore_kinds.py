@@ -119,7 +119,7 @@ def test_s3_a_tail_is_brought_into_a_linked_copy(
         assert (store.paths.quarantined_segments(STORE, "run") / "interval").read_text() == interval
 
 
-@pytest.mark.short_for("session")
+@pytest.mark.long
 @pytest.mark.parametrize("kind", SEGMENTED)
 def test_a_restored_store_is_opened_and_written_like_any_other(
     bootstrap_servers: str, tmp_path: Path, kind: str
@@ -138,7 +138,7 @@ def test_a_restored_store_is_opened_and_written_like_any_other(
     assert stored(store, store.live) == replayed(store, tmp_path / "replayed")
 
 
-@pytest.mark.short_for("window")
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["key-value", *SEGMENTED])
 def test_a_log_of_which_no_row_is_left_is_restored_to_an_empty_store(
     bootstrap_servers: str, tmp_path: Path, kind: str

@@ -65,6 +65,7 @@ def test_verification_names_the_last_restore_point_and_what_it_would_read(archiv
     assert 0 <= point.written_ms + day_ms - point.until_ms < 60_000
 
 
+@pytest.mark.long
 def test_a_snapshot_that_lacks_a_file_is_no_restore_point_and_an_older_one_is(archived: Archived) -> None:
     archived.process(ROWS)
     before = {found.name for found in archived.objects.entries(BLOBS)}

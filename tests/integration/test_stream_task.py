@@ -75,6 +75,7 @@ def test_r4_input_of_an_open_transaction_waits(application: Application) -> None
     application.assert_oracle()
 
 
+@pytest.mark.long
 def test_staged_bytes_above_the_bound_commit_early(bootstrap_servers: str, tmp_path: Path) -> None:
     application = Application(bootstrap_servers, tmp_path, uncommitted_max_bytes=1024)
     row = application.process([(b"key-%03d" % number, b"1") for number in range(60)])
@@ -257,6 +258,7 @@ def test_r17_group_offset_missing_with_the_state_lost_on_disk_stops_too(applicat
     application.fails("InputOffsetError")
 
 
+@pytest.mark.long
 @pytest.mark.behaviour("R17")
 def test_r17_processing_goes_on_from_the_stores_position_when_told_to(application: Application) -> None:
     application.process(INPUT)

@@ -123,6 +123,7 @@ def test_a_store_that_cannot_be_read_is_rebuilt_though_user_code_swallows_the_er
     application.assert_oracle()
 
 
+@pytest.mark.long
 def test_init_may_write_and_forward_in_every_run(bootstrap_servers: str, tmp_path: Path) -> None:
     stores = [StoreDefinition(name=STORE, format=StoreFormat.PLAIN)]
     application = Application(bootstrap_servers, tmp_path, stores=stores)

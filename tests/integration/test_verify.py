@@ -268,6 +268,7 @@ def test_rows_beside_an_empty_database_are_corrupt_and_left_alone(
     assert whole.verify().status is Status.OK
 
 
+@pytest.mark.long
 def test_m2_newer_format_is_downgraded_and_left_alone(whole: Application) -> None:
     _add_column_family(whole.live)
     before = _snapshot(whole.live)

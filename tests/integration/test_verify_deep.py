@@ -211,6 +211,7 @@ def test_a_timestamp_that_the_store_does_not_know_is_no_difference(bootstrap_ser
     assert (row.status, row.contents and row.contents.equal) == (Status.OK, 2)
 
 
+@pytest.mark.long
 def test_f2_rows_left_in_the_older_format_are_equal_and_noticed(bootstrap_servers: str, tmp_path: Path) -> None:
     application = Application(bootstrap_servers, tmp_path, processor="count_plain", stores=[plain_store()])
     application.process([(b"a", b"1"), (b"b", b"2")])

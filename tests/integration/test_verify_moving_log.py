@@ -121,6 +121,7 @@ def test_a_log_whose_start_moves_each_time_it_was_asked_for_is_compared_in_the_e
     assert (row.status, row.contents.equal, row.contents.not_judged) == (Status.OK, 1, 2)
 
 
+@pytest.mark.long
 def test_a_store_whose_log_never_stays_is_for_later(compacted: Application, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.set_topic_config(compacted.servers, compacted.changelog, **DELETED)
     before_comparing(

@@ -69,6 +69,7 @@ def test_a_record_that_is_not_of_the_sealed_store_is_not_believed(whole: Applica
     assert (row.committed, opened) == (4, [STORE])
 
 
+@pytest.mark.long
 def test_an_older_copy_of_the_store_beside_a_newer_record_is_found(whole: Application, tmp_path: Path) -> None:
     shutil.copytree(whole.live, tmp_path / "older")
     whole.process([(b"a", b"3")])
@@ -151,6 +152,7 @@ def test_r10_a_changelog_with_too_few_partitions_is_only_touched_by_hand(
 # -- many at once -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_many_are_verified_at_once_and_come_in_the_order_of_the_specs(bootstrap_servers: str, tmp_path: Path) -> None:
     application = Application(bootstrap_servers, tmp_path, partitions=4)
     for partition in range(4):

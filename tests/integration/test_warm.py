@@ -152,6 +152,7 @@ def test_without_the_archive_logs_are_read(pod: Pod) -> None:
     pod.require_whole()
 
 
+@pytest.mark.long
 def test_an_archive_that_fails_meanwhile_is_done_without(pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> None:
         raise ArchiveUnavailableError("the archive does not answer")

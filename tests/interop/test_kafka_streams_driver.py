@@ -101,6 +101,7 @@ def test_a_crash_loses_what_was_not_flushed_and_the_next_run_restores_it(
     assert after.rows["counts", 0] == [Row(b"a", b"1", 10), Row(b"b", b"2", 11)]
 
 
+@pytest.mark.long
 def test_a_run_that_fails_says_why(kafka_streams: Callable[..., KafkaStreams], tmp_path: Path) -> None:
     with pytest.raises(ServiceError, match="no such store in this topology"):
         kafka_streams().write(tmp_path, [Store("counts")], [Command("other", b"a")])

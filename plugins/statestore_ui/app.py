@@ -1,7 +1,8 @@
 """The routes below /statestore, protected by Airflow's login: the page and its API, Data Docs, reports, static files.
 
-    GET /statestore/api/overview                       all store partitions, as the newest reports tell
-    GET /statestore/api/progress                       how far running restores are
+    GET /statestore/api/overview                       all applications, as the newest reports tell
+    GET /statestore/api/partitions?application=&q=...  store partitions, so many at a time
+    GET /statestore/api/progress                       how far running restores, snapshots and runs of process are
     GET /statestore/api/history?application=&store=    lag and findings of past verifications
     GET /statestore/docs/...                           Great Expectations' Data Docs
     GET /statestore/reports, /statestore/reports/...   the jobs' reports as they were written
@@ -35,8 +36,9 @@ from statestore.objects.path import Location, ObjectPath
 from statestore_ui.data_docs import POLICY, index, styled
 from statestore_ui.history import Histories
 from statestore_ui.overview import Overviews
+from statestore_ui.partition_pages import MOST_ROWS, ORDERS, Question
 from statestore_ui.report_files import list_reports
-from statestore_ui.running_restores import Running
+from statestore_ui.running_work import Running
 
 _HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -72,45 +74,74 @@ overviews, running, histories = Overviews(), Running(), Histories()
 
 
 @app.get("/api/overview")
-def overview(request: Request, rows: bool = True) -> Response:
-    """Return all store partitions, as the newest report of each job tells of them.
+def overview(request: Request) -> Response:
+    """Return all applications, as the newest report of each job tells of them.
 
     The answer has an ETag; with `If-None-Match` it is 304 while no report has come, gone or changed.
-
-    Parameters
-    ----------
-    rows
-        False: applications only.
 
     Returns
     -------
     Response
         `as_of_ms`: when the newest of the runs ended. `applications`: for each, how many store partitions have which
-        status and level, its lag, and when it was last verified. `runs`: where rows come from; rows name them by index.
-        `problems`: files that could not be read, each with a `path` and a `message`; `missing` if there is no reports
-        directory yet. `rows`: one for each store
-        partition, with `status`, `level` (good, notice, busy, warn, bad), `doubt` where the level is worse than the
-        status alone, `lag`, and what `verify`, `restore`,
-        `validate` and `process` did with it last. What is unknown is left out.
+        status and level, its lag, and when it was last verified. `problems`: files that could not be read, each with a
+        `path` and a `message`; `missing` if there is no reports directory yet.
     """
     answer = overviews.get(_reports(), _data_docs())
     headers = {**_HEADERS, "ETag": f'"{answer.tag}"'}
     # A proxy that compresses makes the tag a weak one.
     if answer.tag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
-    return Response(answer.full if rows else answer.short, media_type="application/json", headers=headers)
+    return Response(answer.summary, media_type="application/json", headers=headers)
 
 
-@app.get("/api/progress")
-def progress() -> Response:
-    """Return how far running restores are.
+@app.get("/api/partitions")
+def partitions(
+    application: str = "",
+    store: str = "",
+    task: str = "",
+    level: str = "",
+    q: str = "",
+    by: Annotated[str, Query(pattern=f"^({'|'.join(ORDERS)})$")] = "status",
+    down: bool = False,
+    offset: Annotated[int, Query(ge=0)] = 0,
+    limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = MOST_ROWS,
+) -> Response:
+    """Return store partitions, as the newest report of each job tells of them: those that are asked for, in an order.
+
+    Parameters
+    ----------
+    application, store, task, level
+        Exactly this one; left out: all.
+    q
+        Words that are part of the name or of the status.
+    by, down
+        What to sort by, and in which direction.
 
     Returns
     -------
     Response
-        `restores`: for each its `run` (the name of the report that it will write), `silent_s` since it last said
-        something, offsets `done` of `total`, `records_per_s`, `seconds_left` of reading, and the same for each of its
-        first 200 store partitions that have not `ended`, with their `phase`.
+        `total`: how many there are; `of`: how many the application has, of which `levels` counts. `rows`: `limit` of
+        them from `offset` on, each with `status`, `level` (good, notice, busy, warn, bad), `word` (the status, or what
+        makes it worse than that), `action` (what to do), `lag`, and what `verify`, `restore`, `validate` and `process`
+        did with it last. What is unknown is left out. `runs`: where rows come from; rows name them by index. `tag`:
+        that of the overview.
+    """
+    words = tuple(q.lower().split())
+    question = Question(application, store, task, level, words, by, down)
+    answer = overviews.get(_reports(), _data_docs()).pages.get(question, offset, limit)
+    return Response(answer, media_type="application/json", headers=_HEADERS)
+
+
+@app.get("/api/progress")
+def progress() -> Response:
+    """Return how far running restores, snapshots and runs of `process` are.
+
+    Returns
+    -------
+    Response
+        `work`: for each its `job`, its `run` (the name of the report that it will write), `silent_s` since it last said
+        something, offsets `done` of `total`, `records_per_s`, `seconds_left` of reading, and the same for the first 200
+        of its `pieces` that have not `ended`, with their `phase`: store partitions, or tasks of `process`.
     """
     return JSONResponse(running.get(_reports()), headers=_HEADERS)
 

@@ -1,39 +1,52 @@
-"""All store partitions as the newest reports tell of them, and a summary of each application.
+"""All store partitions as the newest reports tell of them: a summary of each application, and those that are asked for.
 
 What is read, newest first: reports of `verify` and `process` until each application is covered by a run that looked at
-all of it, and the newest reports of `restore` and `validate`. What was removed from the definitions is not shown: what
-is no longer in the catalogue, and store partitions that a complete verification does not name any more.
+all of it; reports of `restore` and `validate` until they have told of each store partition. What was removed from the
+definitions is not shown: what is no longer in the catalogue, and store partitions that a complete verification does not
+name any more.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 from statestore.errors import StateStoreError
-from statestore.objects.path import Location, name_below
-from statestore.reports import ProcessRow, RestoreRow
-from statestore_ui.partition_health import Dated, Newest, judge
+from statestore.objects.path import Location
+from statestore.reports import Status
+from statestore_ui.partition_health import Newest, Standing, stand
+from statestore_ui.partition_pages import Pages, Partition
 from statestore_ui.recent import Recent
-from statestore_ui.report_files import Head, Problem, ReportFile, ReportFiles, list_reports
+from statestore_ui.report_files import Problem, ReportFile, ReportFiles, list_reports
+from statestore_ui.report_rows import Head, Key, Processed, Run
 
-#: Reports of `restore` and of `validate` whose rows are read. No run of theirs is complete, so nothing else ends it.
+#: Reports of `restore` and of `validate` whose rows are read, if some store partitions are named by none of them.
 MOST_PARTIAL = 100
+#: Bytes of them, the newest excepted: what they tell of is old.
+MOST_PARTIAL_BYTES = 64 << 20
+#: Reports of `process` before the newest that are read to find out whether an EMPTY store was written to.
+MOST_FORMER = 20
 _MOST_PROBLEMS = 20
-Key = tuple[str, str, str]
 
 
-class Answer(NamedTuple):
-    """The overview as it is sent, with and without rows, and a tag that changes when it does."""
+class Overview(NamedTuple):
+    """What all reports tell.
+
+    Attributes
+    ----------
+    tag
+        Changes when a report has come, gone or changed.
+    summary
+        Applications and problems, as they are sent.
+    """
 
     tag: str
-    full: bytes
-    short: bytes
+    summary: bytes
+    pages: Pages
 
 
 class Overviews:
@@ -42,18 +55,18 @@ class Overviews:
     def __init__(self) -> None:
         self.files = ReportFiles()
         self._lock = threading.Lock()
-        self._last: Answer | None = None
-        self._recent = Recent[Answer]()
+        self._last: Overview | None = None
+        self._recent = Recent[Overview]()
         self._listed: list[ReportFile] = []
         self._names = _Names()
         self._passing = False
 
-    def get(self, reports_dir: Location, data_docs_dir: Location) -> Answer:
+    def get(self, reports_dir: Location, data_docs_dir: Location) -> Overview:
         """Return the overview of now."""
         with self._lock:
             return self._recent.get(reports_dir, lambda: self._get(reports_dir, data_docs_dir))
 
-    def _get(self, reports_dir: Location, data_docs_dir: Location) -> Answer:
+    def _get(self, reports_dir: Location, data_docs_dir: Location) -> Overview:
         listed, problems = list_reports(reports_dir)
         if any(problem.passing for problem in problems):  # what was there when it was listed last
             there = {file.job for file in listed}
@@ -62,12 +75,12 @@ class Overviews:
         defined = self._names.get(reports_dir)
         tag = sha256(repr((listed, problems, defined, data_docs_dir)).encode()).hexdigest()[:32]
         if self._last is None or self._last.tag != tag or self._passing:
-            reading = _Reading(self.files, listed, problems, defined, data_docs_dir.absolute())
-            found = reading.overview()
+            reading = _Reading(self.files, listed, problems, defined)
+            partitions = reading.partitions()
             self._passing = reading.passing
             self.files.forget_others(listed)
-            rows = found.pop("rows")
-            self._last = Answer(tag, _json({**found, "rows": rows}), _json(found))
+            summary = json.dumps(reading.summary(partitions), separators=(",", ":"), ensure_ascii=False).encode()
+            self._last = Overview(tag, summary, Pages(tag, partitions, data_docs_dir.absolute()))
         return self._last
 
 
@@ -104,98 +117,136 @@ class _Names:
         return self._read[3]
 
 
+class _Found(NamedTuple):
+    """The newest row of each key, and when an application was looked at completely."""
+
+    rows: dict[Key, Any]
+    complete_ms: dict[str, int]
+
+
 class _Reading:
     """One look at all reports."""
 
     def __init__(
-        self,
-        files: ReportFiles,
-        listed: list[ReportFile],
-        problems: list[Problem],
-        defined: _Defined | None,
-        data_docs_dir: Location,
+        self, files: ReportFiles, listed: list[ReportFile], problems: list[Problem], defined: _Defined | None
     ) -> None:
         self._files, self._listed, self._problems = files, listed, list(problems)
-        self._defined, self._data_docs_dir = defined, data_docs_dir
-        self._runs: list[dict[str, Any]] = []
+        self._defined = defined
+        self._as_of_ms: int | None = None
 
     @property
     def passing(self) -> bool:
         """Whether something may be read the next time that could not be read now."""
         return any(problem.passing for problem in self._problems)
 
-    def overview(self) -> dict[str, Any]:
-        # Only the DAG verifies whole applications for certain; a command may have been given some of the stores.
-        verified, complete = self._newest("verify", _named, lambda head: head.dag_id == "verify")
-        processed, _ = self._newest("process", _task, lambda head: True)
-        restored, _ = self._newest("restore", _in_place, lambda head: False, MOST_PARTIAL)
-        validated, _ = self._newest("validate", _named, lambda head: False, MOST_PARTIAL)
-        seen = {
-            (task[0], figures.store, task[1]): dated
-            for task, dated in processed.items()
-            for figures in dated.row.stores
-        }
-        found = {
-            key: Newest(verified.get(key), restored.get(key), validated.get(key), processed.get((key[0], key[2])))
-            for key in sorted({*verified, *seen, *restored, *validated}, key=_in_order)
-        }
-        rows = [
-            {"application": key[0], "store": key[1], "task": key[2], **judge(newest)}
-            for key, newest in found.items()
-            if self._is_there(key, newest, complete.get(key[0], 0))
-        ]
-        for row in rows:
-            self._link_data_docs(row)
+    def summary(self, partitions: list[Partition]) -> dict[str, Any]:
+        """Return applications and problems."""
         return {
-            "as_of_ms": max((run["finished_ms"] for run in self._runs), default=None),
-            "applications": _summaries(rows, self._runs),
-            "runs": self._runs,
+            "as_of_ms": self._as_of_ms,
+            "applications": _summaries(partitions),
             "problems": [
                 {"path": problem.path, "message": problem.message, "missing": problem.missing}
                 for problem in self._problems[:_MOST_PROBLEMS]
             ],
             "more_problems": max(len(self._problems) - _MOST_PROBLEMS, 0),
-            "rows": rows,
         }
+
+    def partitions(self) -> list[Partition]:
+        """Return all store partitions, by application, store, and the numbers of the task."""
+        # Only the DAG verifies whole applications for certain; a command may have been given some of the stores.
+        verified = self._covered("verify", lambda head: head.dag_id == "verify")
+        processed = self._covered("process", lambda head: True)
+        keys = {*verified.rows, *(key for key in processed.rows if key[1])}
+        restored = self._partial("restore", keys)
+        validated = self._partial("validate", keys)
+        keys.update(restored, validated)
+        written = self._written(verified.rows, processed.rows)
+        found = []
+        for key in sorted(keys, key=_in_order):
+            newest = Newest(
+                verified.rows.get(key),
+                restored.get(key),
+                validated.get(key),
+                _process(processed.rows, key),
+                written.get(key),
+            )
+            if self._is_there(key, newest, verified.complete_ms.get(key[0], 0)):
+                found.append(Partition(*key, newest, stand(newest)))
+        return found
 
     def _is_there(self, key: Key, newest: Newest, complete_ms: int) -> bool:
         """False for what was removed from the definitions since something was last heard of it."""
-        last = max((dated for dated in newest if dated is not None), key=lambda dated: dated.finished_ms)
+        defined = self._defined
+        if newest.verify is not None and (defined is None or defined.has(key[0], key[1])):
+            return True
+        last: Run = max((row.run for row in newest if row is not None), key=lambda run: run.finished_ms)
         if newest.verify is None and last.finished_ms <= complete_ms:
             return False
-        by_command = self._runs[last.run]["dag_id"] is None  # which also looks at applications without a definition
-        defined = self._defined
+        by_command = last.dag_id is None  # which also looks at applications without a definition
         return by_command or defined is None or last.finished_ms > defined.found_ms or defined.has(key[0], key[1])
 
-    def _newest(
-        self,
-        job: str,
-        keys: Callable[[Any], tuple[str, ...] | None],
-        is_complete: Callable[[Head], bool],
-        most: int | None = None,
-    ) -> tuple[dict[Any, Dated], dict[str, int]]:
-        """Return the newest row of each key, and when what was looked at completely."""
-        found: dict[Any, Dated] = {}
-        complete: dict[str, int] = {}
-        parsed = 0
+    # -- which reports are read ----------------------------------------------------------------------------------------
+
+    def _covered(self, job: str, is_complete: Callable[[Head], bool]) -> _Found:
+        """Read reports until each application is covered by one that looked at all of it."""
+        found, complete = dict[Key, Any](), dict[str, int]()
         for file, head in self._heads(job):
             wanted = set(head.applications) - set(complete)
-            if not wanted or parsed == most:
+            if not wanted or (rows := self._rows(file, head)) is None:
                 continue
-            rows = self._files.rows(file)
-            if isinstance(rows, Problem):
-                self._problems.append(rows)
-                continue
-            parsed += 1
-            run = None
-            for row in rows:
-                key = keys(row)
-                if key is not None and key[0] in wanted and key not in found:
-                    run = self._run(file, head) if run is None else run
-                    found[key] = Dated(row, head.finished_ms, run)
+            _add(found, rows, wanted if complete else None)
             if is_complete(head):
                 complete |= dict.fromkeys(wanted, head.finished_ms)
-        return found, complete
+        return _Found(found, complete)
+
+    def _partial(self, job: str, keys: Iterable[Key]) -> dict[Key, Any]:
+        """Read reports until they have told of all of these, or enough was read."""
+        found: dict[Key, Any] = {}
+        left = set(keys)
+        applications = {key[0] for key in left}
+        parsed, bytes_ = 0, 0
+        for file, head in self._heads(job):
+            if found and (parsed == MOST_PARTIAL or bytes_ + file.size > MOST_PARTIAL_BYTES):
+                break
+            if found and (not left or applications.isdisjoint(head.applications)):
+                continue
+            rows = self._rows(file, head)
+            if rows is None:
+                continue
+            parsed, bytes_ = parsed + 1, bytes_ + (file.size if found else 0)
+            _add(found, rows, None)
+            before = len(left)
+            left.difference_update(rows)
+            applications = applications if len(left) == before else {key[0] for key in left}
+        return found
+
+    def _written(self, verified: Mapping[Key, Any], processed: Mapping[Key, Any]) -> dict[Key, Processed]:
+        """Return what has written to stores since a verification found them empty, missing or behind.
+
+        The newest run of `process` may have found nothing to do, and a run before it has done it.
+        """
+        asked = {
+            key: row
+            for key, row in verified.items()
+            if row.status in _CHANGED_BY_PROCESS and not ((newest := processed.get(key)) and newest.wrote)
+        }
+        found: dict[Key, Processed] = {}
+        if not asked:
+            return found
+        since_ms = min(row.run.finished_ms for row in asked.values())
+        applications = {key[0] for key in asked}
+        bytes_ = 0
+        for file, head in [*self._heads("process")][: MOST_FORMER + 1]:
+            bytes_ += file.size
+            if head.finished_ms <= since_ms or (found and bytes_ > MOST_PARTIAL_BYTES):
+                break
+            if applications.isdisjoint(head.applications) or (rows := self._rows(file, head)) is None:
+                continue
+            for key, row in asked.items():
+                done = rows.get(key)
+                if done is not None and done.wrote and key not in found and row.run.finished_ms < head.finished_ms:
+                    found[key] = done
+        return found
 
     def _heads(self, job: str) -> Iterator[tuple[ReportFile, Head]]:
         """Reports of the job, the one that finished last first; not the plans of restores, which did nothing."""
@@ -203,67 +254,75 @@ class _Reading:
         files = [file for file in self._listed if file.job == job]
         for file, head in zip(files, self._files.heads(files), strict=True):
             if isinstance(head, Problem):
-                self._problems.append(head)
+                self._tell(head)
             elif head.job == job:
                 heads.append((file, head))
         yield from sorted(heads, key=lambda found: found[1].finished_ms, reverse=True)
 
-    def _run(self, file: ReportFile, head: Head) -> int:
-        self._runs.append(
-            {
-                "job": file.job,
-                "started_ms": head.started_ms,
-                "finished_ms": head.finished_ms,
-                "dag_id": head.dag_id,
-                "dag_run_id": head.dag_run_id,
-                "report": f"statestore/reports/{file.job}/{quote(os.fsencode(file.path.name))}",
-            }
-        )
-        return len(self._runs) - 1
+    def _rows(self, file: ReportFile, head: Head) -> Mapping[Key, Any] | None:
+        rows = self._files.rows(file, head)
+        if isinstance(rows, Problem):
+            self._tell(rows)
+            return None
+        self._as_of_ms = max(self._as_of_ms or 0, head.finished_ms)
+        return rows
 
-    def _link_data_docs(self, row: dict[str, Any]) -> None:
-        """Turn the page's path into an address below Airflow's; one that lies elsewhere has none."""
-        validated = row.get("validate") or {}
-        page = validated.pop("data_docs", None)
-        relative = None if page is None else name_below(page, self._data_docs_dir)
-        if relative is not None:
-            validated["data_docs"] = f"statestore/docs/{quote(relative)}"
+    def _tell(self, problem: Problem) -> None:
+        if problem not in self._problems:
+            self._problems.append(problem)
 
 
-def _named(row: Any) -> Key:
-    return row.application, row.store, row.task
+_CHANGED_BY_PROCESS = (Status.EMPTY, Status.MISSING, Status.LAGGING, Status.UNCLEAN, Status.CORRUPT)
 
 
-def _in_place(row: RestoreRow) -> Key | None:
-    """None for a store as of a point: it was built elsewhere, and the live one is as it was."""
-    return None if row.mode == "as-of" or row.directory is not None else _named(row)
+def _add(found: dict[Key, Any], rows: Mapping[Key, Any], applications: set[str] | None) -> None:
+    """Add rows of an older report to those of newer ones; None: of all applications."""
+    if not found and applications is None:
+        found.update(rows)
+        return
+    for key, row in rows.items():
+        if key not in found and (applications is None or key[0] in applications):
+            found[key] = row
 
 
-def _task(row: ProcessRow) -> tuple[str, str]:
-    return row.application, row.task
+def _process(processed: Mapping[Key, Any], key: Key) -> Processed | None:
+    """Return what `process` did last with a store; of a task that failed before it had opened it, that it failed."""
+    done: Processed | None = processed.get(key)
+    if done is not None:
+        return done
+    task: Processed | None = processed.get((key[0], "", key[2]))
+    return task if task is not None and task.task.failure is not None else None
 
 
 def _in_order(key: Key) -> tuple[str, str, tuple[int, ...], str]:
     """By application, store, and the numbers of the task: 0_2 before 0_10."""
-    parts = key[2].split("_")
+    return key[0], key[1], _numbers(key[2]), key[2]
+
+
+@lru_cache(4_096)
+def _numbers(task: str) -> tuple[int, ...]:
+    parts = task.split("_")
     # A task id that nobody has made may be too long for a number.
-    numbers = tuple(int(part) for part in parts) if all(part.isdecimal() and len(part) < 10 for part in parts) else ()
-    return key[0], key[1], numbers, key[2]
+    return tuple(int(part) for part in parts) if all(part.isdecimal() and len(part) < 10 for part in parts) else ()
 
 
-def _summaries(rows: Iterable[dict[str, Any]], runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _summaries(partitions: list[Partition]) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        empty = {"partitions": 0, "lag": 0, "levels": {}, "statuses": {}, "verified_ms": None}
-        summary = found.setdefault(row["application"], {"application": row["application"], **empty})
-        summary["partitions"] += 1
-        summary["lag"] += row.get("lag") or 0
-        for count, name in ((summary["levels"], row["level"]), (summary["statuses"], row.get("doubt", row["status"]))):
-            count[name] = count.get(name, 0) + 1
-        if verify := row.get("verify"):
-            summary["verified_ms"] = max(summary["verified_ms"] or 0, runs[verify["run"]]["finished_ms"])
+    for application, _, _, newest, standing in partitions:
+        summary = found.get(application)
+        if summary is None:
+            empty = {"partitions": 0, "lag": 0, "levels": {}, "statuses": {}, "verified_ms": None}
+            summary = found[application] = {"application": application, **empty}
+        _count(summary, newest, standing)
     return list(found.values())
 
 
-def _json(content: dict[str, Any]) -> bytes:
-    return json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
+def _count(summary: dict[str, Any], newest: Newest, standing: Standing) -> None:
+    summary["partitions"] += 1
+    levels, statuses = summary["levels"], summary["statuses"]
+    levels[standing.level] = levels.get(standing.level, 0) + 1
+    statuses[standing.word] = statuses.get(standing.word, 0) + 1
+    if newest.verify is not None:
+        if standing.verified:
+            summary["lag"] += newest.verify.lag or 0
+        summary["verified_ms"] = max(summary["verified_ms"] or 0, newest.verify.run.finished_ms)

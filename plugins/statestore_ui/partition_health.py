@@ -1,18 +1,25 @@
-"""The health of one store partition on the page, from the newest row of each job: a word, a colour, a reason.
+"""The health of one store partition on the page: a word, a colour, an action, a reason. One function decides all four.
 
-A verification and a restore both tell how a store is, so the later one counts. Validation judges what a restore left.
+Jobs tell of a store partition at different times. What is newer outweighs what is older:
+
+- A verification tells its status. A later restore, or a later run of `process` that has rebuilt it, makes it RESTORED.
+  A later run of `process` that has written to a store that was EMPTY, or has caught up with a changelog that it was
+  behind, makes it UNVERIFIED.
+- A verdict counts until the store is replaced, and never while a verification says that it is damaged.
+- What makes the badge as bad as it is also decides the action, so badge and action never contradict each other.
 """
 
 from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple, get_args
 
-from statestore.reports import ProcessRow, RestoreRow, Status, ValidateRow, VerifyRow
+from statestore.reports import Action, Loss, Status
+from statestore_ui.report_rows import Processed, Restored, Row, Run, Validated, Verified
 
-#: `good` is whole, `notice` is whole and says something, `busy` says nothing, `warn` is behind, `bad` needs work: each
-#: is worse than the one before.
+#: `good` is intact, `notice` is intact and says something, `busy` is unknown, `warn` is behind or in doubt, `bad` needs
+#: work: each is worse than the one before.
 Level = Literal["good", "notice", "busy", "warn", "bad"]
-_WORSE: tuple[Level, ...] = get_args(Level)
+LEVELS: tuple[Level, ...] = get_args(Level)
 
 _LEVELS: dict[Status, Level] = {
     Status.OK: "good",
@@ -24,125 +31,252 @@ _LEVELS: dict[Status, Level] = {
 #: Words of the page's own: for store partitions that no verification has looked at since they were seen or restored.
 RESTORED, UNVERIFIED = "RESTORED", "UNVERIFIED"
 
-
-class Dated(NamedTuple):
-    """A row of a report, and which run of its job it is from: an index into the overview's runs."""
-
-    row: Any
-    finished_ms: int
-    run: int
+_NONE = "No action is needed."
+_VERIFY = "Verify it: no verification has looked at it since. The DAG verify does that after each run of process."
+_ACTIONS = {
+    Action.NONE: _NONE,
+    Action.TAIL: "It is behind. Restore it in mode auto or tail. The DAG verify starts that by itself.",
+    Action.FULL: "It must be rebuilt. Restore it in mode auto or full. The DAG verify starts that by itself.",
+    Action.LATER: "No action is needed: it was in use. The next verification looks at it again.",
+    Action.BY_HAND: (
+        "Decide what to do: no restore starts by itself. Read what was found; docs/operations.md says what each status "
+        "needs."
+    ),
+}
+_KEEP = "Do not delete this store: its changelog can no longer give everything that it has."
+_RESTORE_AGAIN = "Read why the restore failed and remove the cause. Then start the restore again."
+_READ_DATA_DOCS = (
+    "Read which expectation failed. If store and changelog differ, restore it in mode full with Rebuild healthy stores "
+    "too. If a rule of your own failed, check the application's data."
+)
+_VALIDATE_AGAIN = "Read why the validation could not be completed and remove the cause. Then start the DAG validate."
+_READ_TASK = "Read why the task failed and remove the cause. The next run of process continues where this one stopped."
 
 
 class Newest(NamedTuple):
-    """The newest row of each job about one store partition."""
+    """The newest row of each job about one store partition.
 
-    verify: Dated | None = None
-    restore: Dated | None = None
-    validate: Dated | None = None
-    process: Dated | None = None
+    Attributes
+    ----------
+    written
+        Of `process`: the newest row since the verification that has written to the store.
+    """
 
-
-def judge(newest: Newest) -> dict[str, Any]:
-    """Return the page's row, without names; what is unknown is left out."""
-    said: dict[str, Any] = {"status": UNVERIFIED, "level": "busy"}
-    if newest.verify is not None:
-        said = _verified(newest.verify.row)
-    if newest.restore is not None and _later(newest.restore, newest.verify):
-        said |= _restored(newest.restore.row)
-    if newest.validate is not None and _later(newest.validate, newest.restore):
-        said |= _validated(newest.validate.row, said)
-    if newest.process is not None and newest.process.row.failure is not None:
-        said |= _doubted(said, "warn", "task failed")
-    said |= _columns(newest)
-    return {name: value for name, value in said.items() if value is not None and value != ""}
+    verify: Verified | None = None
+    restore: Restored | None = None
+    validate: Validated | None = None
+    process: Processed | None = None
+    written: Processed | None = None
 
 
-def _later(one: Dated, other: Dated | None) -> bool:
-    return other is None or one.finished_ms >= other.finished_ms
+class Standing(NamedTuple):
+    """What the page says of a store partition.
+
+    Attributes
+    ----------
+    word
+        What its badge says: the status, or what makes it worse than that.
+    action
+        The one thing to do.
+    verified
+        Whether offsets and rows of the last verification are still its own.
+    judged
+        Whether the last verdict is about the store as it is now.
+    """
+
+    status: str
+    level: Level
+    word: str
+    action: str
+    detail: str = ""
+    verified: bool = True
+    judged: bool = False
 
 
-def _verified(row: VerifyRow) -> dict[str, Any]:
-    return {
-        "status": row.status,
-        "level": _LEVELS.get(row.status, "bad"),
-        "action": row.action,
-        "detail": row.detail,
-        "depth": row.depth,
-        "lag": row.lag,
-        "committed": row.committed,
-        "end": row.end,
-        "keys": row.keys,
+_FINE = Standing(Status.OK, "good", Status.OK, _NONE)
+_FINE_AND_JUDGED = _FINE._replace(judged=True)
+
+
+def stand(newest: Newest) -> Standing:
+    """Join what all jobs have said of a store partition, by age."""
+    verify, restore, validate, process, written = newest
+    if (  # most are like this, and there are many
+        verify is not None
+        and verify.status is Status.OK
+        and restore is None
+        and verify.loss is not Loss.LIKELY
+        and not verify.detail
+        and (validate is None or validate.verdict == "passed")
+        and (process is None or (process.task.failure is None and process.rebuilt is None))
+        and (written is None or written.rebuilt is None)
+    ):
+        return _FINE if validate is None else _FINE_AND_JUDGED
+    found, replaced = _state(newest)
+    if restore is not None and restore.outcome == "failed" and _later(restore, verify):
+        worse = _worse(found, "bad", "restore failed", _RESTORE_AGAIN)
+        found = worse._replace(action=_RESTORE_AGAIN, detail=_lines(found.detail, f"Restore failed. {restore.failure}"))
+    if validate is not None and _later(validate, replaced):
+        if validate.verdict == "passed":
+            found = found._replace(judged=found.level != "bad")
+        else:
+            found = _failed_validation(found, validate)
+    if process is not None and process.task.failure is not None:
+        found = _worse(found, "warn", "task failed", _READ_TASK)
+    return found
+
+
+def _state(newest: Newest) -> tuple[Standing, Row | None]:
+    """Return how the store is, and what has replaced it last."""
+    verify, restore, _, process, written = newest
+    found, since = Standing(UNVERIFIED, "busy", UNVERIFIED, _VERIFY, verified=False), None
+    replaced: Row | None = None
+    if verify is not None:
+        found, since = _of_status(verify.status, verify.action, verify), verify
+    if restore is not None and restore.outcome != "failed":
+        if restore.outcome == "restored":
+            replaced = restore
+        if _later(restore, since):
+            found, since = _of_restore(restore, found), restore  # type: ignore[assignment]
+    for done in (written, process):
+        if done is None or not _later(done, since, or_same=False):
+            continue
+        if done.rebuilt is not None:
+            replaced = done
+            detail = f"process has rebuilt it: {done.rebuilt}. No verification has looked at it since."
+            found = Standing(RESTORED, "good", RESTORED, _NONE, detail, verified=False)
+            break
+        if (found.status == Status.EMPTY and done.wrote) or (found.status in _CAUGHT_UP and done.task.failure is None):
+            detail = f"It was {found.status} when it was last verified. process has opened it since."
+            found = Standing(UNVERIFIED, "busy", UNVERIFIED, _VERIFY, detail, verified=False)
+            break
+    return found, replaced
+
+
+#: What a run of `process` that reached its end has left behind: it brings each store to the end of its changelog first.
+_CAUGHT_UP = (Status.LAGGING, Status.MISSING)
+
+
+def _of_status(status: Status, action: Action, verify: Verified) -> Standing:
+    advice, detail = _ACTIONS[action], verify.detail
+    if verify.loss is Loss.LIKELY:
+        advice = _KEEP if status.healthy else f"{advice} {_KEEP}" if action is Action.BY_HAND else advice
+        detail = _lines(detail, verify.loss_detail if verify.loss_detail not in detail else "")
+    return Standing(status, _LEVELS.get(status, "bad"), status, advice, detail)
+
+
+def _of_restore(row: Restored, before: Standing) -> Standing:
+    if row.outcome == "restored":
+        detail = f"{row.records:,} records, {row.keys:,} keys; no verification has looked at it since."
+        return Standing(RESTORED, "good", RESTORED, _NONE, detail, verified=False)
+    status = row.before or Status.OK
+    level = _LEVELS.get(status, "bad")
+    action = _NONE if status.healthy else before.action if before.status == status else _VERIFY
+    return Standing(status, level, status, action, "A restore found nothing to do.", verified=False)
+
+
+def _failed_validation(found: Standing, row: Validated) -> Standing:
+    failed = f": {', '.join(row.failed)}" if row.failed else ""
+    detail = _lines(found.detail, f"Validation {row.verdict}{failed}. {row.detail}".strip())
+    is_failed = row.verdict == "failed"
+    worse = _worse(
+        found,
+        "bad" if is_failed else "warn",
+        f"validation {row.verdict}",
+        _READ_DATA_DOCS if is_failed else _VALIDATE_AGAIN,
+    )
+    return worse._replace(detail=detail, judged=found.level != "bad")
+
+
+def _worse(found: Standing, level: Level, why: str, action: str) -> Standing:
+    """Let something make a store partition worse than it is; nothing changes if it is that bad already."""
+    if LEVELS.index(level) <= LEVELS.index(found.level):
+        return found
+    return found._replace(level=level, word=why, action=action)
+
+
+def _lines(*texts: str) -> str:
+    return "\n".join(text for text in texts if text)
+
+
+def _later(one: Row, other: Row | None, *, or_same: bool = True) -> bool:
+    if other is None:
+        return True
+    return one.run.finished_ms > other.run.finished_ms or (or_same and one.run.finished_ms == other.run.finished_ms)
+
+
+# -- as the page shows it ----------------------------------------------------------------------------------------------
+
+
+def shown(newest: Newest, standing: Standing) -> dict[str, Any]:
+    """Return the page's row, without names; what is unknown is left out. `run`s are still those of the rows."""
+    row: dict[str, Any] = {
+        "status": standing.status,
+        "level": standing.level,
+        "word": standing.word.upper(),
+        "action": standing.action,
+        "detail": standing.detail,
+        **_offsets(newest, standing),
     }
-
-
-def _restore_point(row: VerifyRow) -> dict[str, Any] | None:
-    point = row.restore_point
-    if point is None:
-        return None
-    return {"usable": point.usable, **point.model_dump(exclude_none=True, exclude_defaults=True)}
-
-
-def _restored(row: RestoreRow) -> dict[str, Any]:
-    """What a restore has changed; one that failed has left the store as it was."""
-    match row.outcome:
-        case "restored":
-            detail = f"{row.records:,} records, {row.keys:,} keys; no verification has looked at it since."
-            found = {"status": RESTORED, "level": "good", "detail": detail}
-        case "skipped":
-            status = row.before or Status.OK
-            found = {"status": status, "level": _LEVELS.get(status, "bad"), "detail": "A restore found nothing to do."}
-        case _:
-            return {"level": "bad", "detail": f"The restore failed: {_failure(row)}"}
-    return {**found, "action": "none", "lag": None, "committed": row.committed, "end": row.end, "depth": None}
-
-
-def _validated(row: ValidateRow, said: dict[str, Any]) -> dict[str, Any]:
-    if row.verdict == "passed":
-        return {}
-    failed = f": {', '.join(row.failed_expectations)}" if row.failed_expectations else ""
-    detail = f"{said.get('detail', '')}\nValidation {row.verdict}{failed}. {row.detail}".strip()
-    level: Level = "bad" if row.verdict == "failed" else "warn"
-    return {"detail": detail, **_doubted(said, level, f"validation {row.verdict}")}
-
-
-def _doubted(said: dict[str, Any], level: Level, why: str) -> dict[str, Any]:
-    """What makes a store partition worse than its status does; nothing if it is that bad already."""
-    return {"level": level, "doubt": why} if _WORSE.index(level) > _WORSE.index(said["level"]) else {}
-
-
-def _columns(newest: Newest) -> dict[str, Any]:
-    """What each job's last run did with it, as the table and the panel show it."""
-    verify, restore, validate, process = newest
-    shown: dict[str, Any] = {"verify": None if verify is None else {"run": verify.run}}
-    if verify is not None and verify.row.restore_point is not None:
-        shown["restore_point"] = _restore_point(verify.row)
+    verify, restore, validate, process, _ = newest
+    if verify is not None:
+        row["verify"] = {"run": verify.run, "depth": verify.depth or None}
+        row["loss"] = None if verify.loss is None or verify.loss is Loss.NONE else verify.loss
+        row["restore_point"] = verify.restore_point
     if restore is not None:
-        row: RestoreRow = restore.row
-        shown["restore"] = {
+        row["restore"] = {
             "run": restore.run,
-            "outcome": row.outcome,
-            "mode": row.mode,
-            "message": _failure(row),
-            "quarantine": row.quarantine,
+            "outcome": restore.outcome,
+            "mode": restore.mode,
+            "message": restore.failure,
+            "quarantine": restore.quarantine,
         }
     if validate is not None:
-        judged: ValidateRow = validate.row
-        shown["validate"] = {
+        row["validate"] = {
             "run": validate.run,
-            "verdict": judged.verdict,
-            "expectations": judged.expectations,
-            "failed": list(judged.failed_expectations),
-            "rollback": judged.rollback,
-            "data_docs": judged.data_docs,
+            "verdict": validate.verdict,
+            "current": standing.judged,
+            "expectations": validate.expectations,
+            "failed": list(validate.failed),
+            "rollback": validate.rollback,
+            "data_docs": validate.data_docs,
         }
     if process is not None:
-        done: ProcessRow = process.row
-        shown["process"] = {"run": process.run, "lag": done.lag, "message": _failure(done)}
+        row["process"] = _process(process)
+    return {name: _known(value) for name, value in row.items() if value is not None and value != ""}
+
+
+def _offsets(newest: Newest, standing: Standing) -> dict[str, Any]:
+    if standing.verified and newest.verify is not None:
+        verify = newest.verify
+        return {"lag": verify.lag, "committed": verify.committed, "end": verify.end, "keys": verify.keys}
+    restore = newest.restore
+    if restore is not None and restore.outcome != "failed" and _later(restore, newest.verify):
+        return {"committed": restore.committed, "end": restore.end}
+    return {}
+
+
+def _process(row: Processed) -> dict[str, Any]:
+    task = row.task
     return {
-        job: {name: value for name, value in column.items() if value is not None} if column else None
-        for job, column in shown.items()
+        "run": task.run,
+        "lag": task.lag,
+        "message": task.failure,
+        "records_in": task.records_in,
+        "dead_letters": task.dead_letters,
+        "late": task.late or None,
+        "dropped": task.dropped or None,
+        "commits": row.commits or None,
+        "latency_avg_ms": row.latency_avg_ms if row.commits else None,
+        "latency_max_ms": row.latency_max_ms if row.commits else None,
     }
 
 
-def _failure(row: RestoreRow | ProcessRow) -> str | None:
-    return None if row.failure is None else f"{row.failure.kind}: {row.failure.message}"
+def _known(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {name: found for name, found in value.items() if found is not None and found != ""}
+
+
+def runs_of(row: dict[str, Any]) -> list[Run]:
+    """Return the runs that a row of the page names."""
+    return [row[job]["run"] for job in ("verify", "restore", "validate", "process") if job in row]

@@ -1,33 +1,30 @@
-"""The jobs' report files as the page needs them: found, looked at, and parsed only where their rows are wanted.
+"""The jobs' report files as the page needs them: found, looked at, and decoded only where their rows are wanted.
 
-Reports pile up, one a run, and one of 10,000 store partitions has five megabytes. So a file is stat'ed on each request,
-its head is read once, and its rows are parsed once and kept only while they are shown. What a file says is known by its
-times and size: reports are replaced as a whole, never changed. In object storage, one listing says that of all reports
-of a job. What object storage did not give is asked for again.
+Reports pile up, one a run, and one of 100,000 store partitions has 50 megabytes. So a file is stat'ed on each request,
+its head is read once, and its rows are decoded once and kept only while they are shown (`report_rows.py`). What a file
+says is known by its times and size: reports are replaced as a whole, never changed. In object storage, one listing says
+that of all reports of a job. What object storage did not give is asked for again.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 from pydantic_core import from_json
 
 from statestore.errors import StateStoreError
 from statestore.objects.path import TROUBLE, Location, ObjectPath, each_at_once
-from statestore.reports import Int64, JobReport, ProcessReport, RestoreReport, ValidateReport, VerifyReport, readable
+from statestore.reports import readable
+from statestore_ui.report_rows import JOBS, Head, Key, Run, read_rows
 
-KINDS: dict[str, type[JobReport]] = {
-    "process": ProcessReport,
-    "verify": VerifyReport,
-    "restore": RestoreReport,
-    "validate": ValidateReport,
-}
 #: Files of one job that are looked at, the newest. Runs before that are in the history.
 MOST_FILES = 1_000
-_HEAD_BYTES = 65_536
+#: Where a head ends, nearly always; and always, however many applications it names. An object is asked for once.
+_HEAD_BYTES = (4_096, 65_536)
 
 
 class Problem(NamedTuple):
@@ -56,20 +53,6 @@ class ReportFile(NamedTuple):
         return readable(self.path.name)
 
 
-class Head(BaseModel):
-    """What stands at the beginning of each report, before its rows."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    job: str
-    run_id: str
-    applications: tuple[str, ...]
-    started_ms: Int64
-    finished_ms: Int64
-    dag_id: str | None = None
-    dag_run_id: str | None = None
-
-
 class ReportFiles:
     """Reads report files and remembers what they said; used by one thread at a time.
 
@@ -82,7 +65,7 @@ class ReportFiles:
     def __init__(self) -> None:
         self.parsed = 0
         self._heads: dict[ReportFile, Head | Problem] = {}
-        self._rows: dict[ReportFile, Sequence[Any] | Problem] = {}
+        self._rows: dict[ReportFile, Mapping[Key, Any] | Problem] = {}
         self._wanted: set[ReportFile] = set()
 
     def head(self, file: ReportFile) -> Head | Problem:
@@ -99,13 +82,13 @@ class ReportFiles:
         self._heads = {file: head for file, head in heads.items() if not _is_passing(head)}
         return [heads[file] for file in files]
 
-    def rows(self, file: ReportFile) -> Sequence[Any] | Problem:
-        """Return the report's rows, of the kind that its job writes."""
+    def rows(self, file: ReportFile, head: Head) -> Mapping[Key, Any] | Problem:
+        """Return what the page keeps of the report's rows."""
         self._wanted.add(file)
         if file in self._rows:
             return self._rows[file]
         self.parsed += 1
-        found = _read_rows(file)
+        found = _read_rows(file, head)
         if not _is_passing(found):
             self._rows[file] = found
         return found
@@ -124,7 +107,7 @@ def list_reports(reports_dir: Location) -> tuple[list[ReportFile], list[Problem]
     if problem := _unusable(reports_dir):
         return [], [problem]
     problems = []
-    for job in KINDS:
+    for job in JOBS:
         try:
             known = [_stat(job, path) for path in (reports_dir / job).iterdir() if _is_report(path)]
         except FileNotFoundError:
@@ -185,19 +168,26 @@ def _broken(file: ReportFile, why: str) -> Problem:
 
 
 def _read_head(file: ReportFile) -> Head | Problem:
+    is_object = isinstance(file.path, ObjectPath)
     try:
-        return Head.model_validate(from_json(_start(file.path), allow_partial=True))
+        for size in _HEAD_BYTES[-1:] if is_object else _HEAD_BYTES:
+            try:
+                return Head.model_validate(from_json(_start(file.path, size), allow_partial=True))
+            except ValueError:
+                if size == _HEAD_BYTES[-1]:
+                    raise
     except StateStoreError as error:
         return _not_given(file, error)
     except (OSError, ValueError) as error:
         return _broken(file, _short(error))
+    raise AssertionError("the last size returns or raises")
 
 
-def _start(path: Location) -> bytes:
+def _start(path: Location, size: int) -> bytes:
     if isinstance(path, ObjectPath):
-        return path.read_start(_HEAD_BYTES)
+        return path.read_start(size)
     with path.open("rb") as content:
-        return content.read(_HEAD_BYTES)
+        return content.read(size)
 
 
 def _not_given(file: ReportFile, error: StateStoreError) -> Problem:
@@ -208,15 +198,15 @@ def _is_passing(found: object) -> bool:
     return isinstance(found, Problem) and found.passing
 
 
-def _read_rows(file: ReportFile) -> Sequence[Any] | Problem:
+def _read_rows(file: ReportFile, head: Head) -> Mapping[Key, Any] | Problem:
+    address = f"statestore/reports/{file.job}/{quote(os.fsencode(file.path.name))}"
+    run = Run(file.job, head.started_ms, head.finished_ms, head.dag_id, head.dag_run_id, address)
     try:
-        report: Any = KINDS[file.job].model_validate_json(file.path.read_bytes())
+        return read_rows(file.job, file.path, run)
     except StateStoreError as error:
         return _not_given(file, error)
     except (OSError, ValueError) as error:
         return _broken(file, _short(error))
-    rows: Sequence[Any] = report.rows
-    return rows
 
 
 def _short(error: OSError | ValueError) -> str:

@@ -138,7 +138,7 @@ def test_no_answer_is_said_too(server: Server, store: CountedStore, monkeypatch:
     for path in ("docs/", "docs/validations/shop/run%201.html", "reports", "reports/verify/run.json"):
         answer = server.get_logged_in(f"/statestore/{path}")
         assert (answer.status_code, "could not be reached" in answer.text) == (503, True), path
-    assert server.get_logged_in("/statestore/api/progress").json() == {"restores": []}
+    assert server.get_logged_in("/statestore/api/progress").json() == {"work": []}
 
 
 def test_the_connection_lets_the_page_in_and_a_changed_one_at_the_next_look(

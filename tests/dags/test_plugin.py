@@ -59,6 +59,7 @@ def server(airflow_api, directory, monkeypatch):
         "/reports",
         "/reports/verify/run.json",
         "/api/overview",
+        "/api/partitions",
         "/api/progress",
         "/api/history?application=shop",
         "/ui/state-stores.js",
@@ -165,10 +166,13 @@ def test_the_overview_is_sent_again_only_when_a_report_has_changed(server):
     assert (again.status_code, again.content) == (304, b"")
     other = server.get("/statestore/api/overview", headers={**logged_in, "If-None-Match": '"other"'})
     assert other.json() == first.json()
+    rows = server.get_logged_in("/statestore/api/partitions?by=lag&limit=5").json()
+    assert (rows["rows"], rows["total"], rows["tag"]) == ([], 0, first.headers["etag"].strip('"'))
+    assert server.get_logged_in("/statestore/api/partitions?by=nothing").status_code == 422
 
 
 def test_progress_and_history_are_empty_before_there_is_any(server):
-    assert server.get_logged_in("/statestore/api/progress").json() == {"restores": []}
+    assert server.get_logged_in("/statestore/api/progress").json() == {"work": []}
     history = server.get_logged_in("/statestore/api/history?application=shop&store=orders").json()
     assert (history["points"], history["problems"]) == ([], [])
     assert server.get_logged_in("/statestore/api/history").status_code == 422

@@ -39,10 +39,10 @@ def launch(playwright: Playwright) -> Browser:
 class Person:
     """Somebody who is logged in and looks at Airflow."""
 
-    def __init__(self, browser: Browser, url: str, token: str, scheme: str = "light") -> None:
+    def __init__(self, browser: Browser, url: str, token: str, scheme: str = "light", width: int = 1440) -> None:
         self.url = url
         self._context = browser.new_context(
-            color_scheme=scheme, viewport={"width": 1440, "height": 900}, locale="en-GB", timezone_id="UTC"
+            color_scheme=scheme, viewport={"width": width, "height": 900}, locale="en-GB", timezone_id="UTC"
         )
         self._context.set_default_timeout(WAIT_MS)
         self._context.add_cookies([{"name": "_token", "value": token, "url": url}])

@@ -20,6 +20,7 @@ from statestore.reports import (
     VerifyRow,
     write_report,
 )
+from statestore.tasks.task_progress import TaskProgress
 from statestore.verification.history import write_history
 
 APPLICATION = "shop"
@@ -61,21 +62,34 @@ class Reports:
         head = self._head(rows, minute, "validate", "manual")
         return self._write("validate", ValidateReport(**head, rows=tuple(rows)))
 
-    def process(self, tasks: list[int], stores: list[str], minute: int = 0, failure: Failure | None = None) -> Location:
-        figures = tuple(
-            StoreFigures(store=store, commits=1, commit_latency_avg_ms=1, commit_latency_max_ms=1) for store in stores
-        )
-        rows = [
-            ProcessRow(application=APPLICATION, task=f"0_{task}", lag=7, stores=figures, failure=failure)
-            for task in tasks
-        ]
+    def process(
+        self,
+        tasks: list[int],
+        stores: list[str],
+        minute: int = 0,
+        failure: Failure | None = None,
+        *,
+        figures: dict[str, object] | None = None,
+        **more: object,
+    ) -> Location:
+        known = {"commits": 1, "commit_latency_avg_ms": 1, "commit_latency_max_ms": 1, **(figures or {})}
+        found = tuple(StoreFigures(store=store, **known) for store in stores)
+        row = {"application": APPLICATION, "lag": 7, "stores": found, "failure": failure, **more}
+        rows = [ProcessRow(task=f"0_{task}", **row) for task in tasks]
         head = self._head(rows, minute, "process", "scheduled")
         return self._write("process", ProcessReport(**head, rows=tuple(rows)))
 
-    def progress(self, run: str, **said: object) -> Location:
-        """What a running restore says of a store partition."""
+    def progress(self, run: str, job: str = "restore", **said: object) -> Location:
+        """What a running restore or snapshot says of a store partition."""
         progress = RestoreProgress(**{**names(0), "phase": "reading", **said})
-        path = self.directory / "restore" / f".progress-{run}" / f"{progress.label.replace('/', '-')}.json"
+        path = self.directory / job / f".progress-{run}" / f"{progress.label.replace('/', '-')}.json"
+        write_whole(path, progress.model_dump_json())
+        return path
+
+    def task_progress(self, run: str, task: int = 0, **said: object) -> Location:
+        """What a running task of `process` says."""
+        progress = TaskProgress(**{"application": APPLICATION, "task": f"0_{task}", "phase": "processing", **said})
+        path = self.directory / "process" / f".progress-{run}" / f"{APPLICATION}-0_{task}.json"
         write_whole(path, progress.model_dump_json())
         return path
 

@@ -7,8 +7,11 @@ import os
 
 import pytest
 from statestore_dags.suggestions import remember
+from statestore_ui import report_rows
 from statestore_ui.overview import Overviews
-from statestore_ui.partition_health import RESTORED, UNVERIFIED, Dated, Newest, judge
+from statestore_ui.partition_health import RESTORED, UNVERIFIED
+from statestore_ui.partition_pages import Question
+from statestore_ui.report_rows import Run
 
 from statestore.metastore.definition_files import parse_definitions
 from statestore.reports import Failure, RestorePlanReport, RestorePlanRow, RestorePoint, Status, write_report
@@ -31,8 +34,12 @@ def overviews():
 
 @pytest.fixture
 def show(reports, overviews, tmp_path):
-    """The overview as it is answered."""
-    return lambda: json.loads(overviews.get(reports.directory, tmp_path / "docs").full)
+    """The overview as it is answered, with all rows."""
+    return lambda: answered(overviews.get(reports.directory, tmp_path / "docs"))
+
+
+def answered(overview, **question):
+    return {**json.loads(overview.summary), **json.loads(overview.pages.get(Question(**{"by": "name", **question})))}
 
 
 def only_row(overview):
@@ -44,10 +51,12 @@ def only_row(overview):
 
 
 @pytest.mark.parametrize("status", Status)
-def test_a_verified_store_is_good_exactly_where_nothing_is_to_be_done(status):
-    said = judge(Newest(verify=Dated(verify_row(status=status), 1, 0)))
-    assert said["status"] == status
+def test_a_verified_store_is_good_exactly_where_nothing_is_to_be_done(reports, show, status):
+    reports.verify([verify_row(status=status)], 1)
+    said = only_row(show())
+    assert (said["status"], said["word"]) == (status, status)
     assert (said["level"] in ("good", "notice")) == status.healthy
+    assert ("No action is needed" in said["action"]) == (status.healthy or status is Status.LOCKED)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +84,7 @@ def test_the_last_restore_point_is_told_also_after_a_restore(reports, show):
     reports.restore([restored(0)], 2)
     first, second = show()["rows"]
     assert first["restore_point"] == point.model_dump(exclude={"detail", "adopted", "needed_from"})
-    assert second["restore_point"] == {"usable": False, "detail": "none yet"}
+    assert (second["restore_point"]["usable"], second["restore_point"]["detail"]) == (False, "none yet")
 
 
 def test_a_failed_restore_says_why(reports, show):
@@ -110,7 +119,7 @@ def test_a_store_that_failed_its_validation_is_bad_until_it_is_restored_again(re
     reports.validate([validated(verdict="failed", failed_expectations=("expect_a",), rollback="put it back")], 2)
     reports.verify([verify_row()], 3)
     found = only_row(show())
-    assert (found["level"], found["doubt"], found["validate"]["failed"]) == ("bad", "validation failed", ["expect_a"])
+    assert (found["level"], found["word"], found["validate"]["failed"]) == ("bad", "VALIDATION FAILED", ["expect_a"])
     assert show()["applications"][0]["statuses"] == {"validation failed": 1}
     assert found["validate"]["rollback"] == "put it back"
     reports.restore([restored()], 4)
@@ -126,9 +135,92 @@ def test_a_task_that_failed_puts_its_stores_in_doubt(reports, show):
     reports.verify([verify_row(0), verify_row(1, Status.MISSING)], 1)
     reports.process([0, 1], ["orders"], 2, failure=FULL_DISK)
     found, worse = show()["rows"]
-    assert (found["status"], found["level"], found["doubt"]) == ("OK", "warn", "task failed")
-    assert (worse["level"], worse.get("doubt")) == ("bad", None)
+    assert (found["status"], found["level"], found["word"]) == ("OK", "warn", "TASK FAILED")
+    assert (worse["level"], worse["word"]) == ("bad", "MISSING")
+    assert "Read why the task failed" in found["action"]
     assert "DiskSpaceError" in found["process"]["message"]
+
+
+# -- one story ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_failed_validation_is_never_without_an_action(reports, show):
+    reports.verify([verify_row()], 1)
+    reports.validate([validated(verdict="failed", failed_expectations=("expect_a",))], 2)
+    assert "Read which expectation failed" in only_row(show())["action"]
+    reports.validate([validated(verdict="error")], 3)
+    found = only_row(show())
+    assert (found["level"], found["word"]) == ("warn", "VALIDATION ERROR")
+    assert "could not be completed" in found["action"]
+
+
+@pytest.mark.parametrize("status", [Status.MISSING, Status.CORRUPT, Status.DIVERGED, Status.AHEAD])
+@pytest.mark.parametrize("minute", [1, 3])
+def test_a_damaged_store_has_no_verdict_of_before(reports, show, status, minute):
+    reports.validate([validated()], minute)
+    reports.verify([verify_row(status=status)], 2)
+    assert only_row(show())["validate"]["current"] is False
+
+
+def test_a_verdict_counts_until_the_store_is_replaced(reports, show):
+    reports.verify([verify_row()], 1)
+    reports.validate([validated()], 2)
+    assert only_row(show())["validate"]["current"] is True
+    reports.restore([restored()], 3)
+    assert only_row(show())["validate"]["current"] is False
+    reports.validate([validated()], 4)
+    assert only_row(show())["validate"]["current"] is True
+
+
+def test_an_empty_store_that_process_has_written_to_since_is_not_empty_any_more(reports, show):
+    reports.verify([verify_row(status=Status.EMPTY)], 1)
+    reports.process([0], ["orders"], 2, figures={"commits": 0})
+    assert only_row(show())["status"] == "EMPTY"
+    reports.process([0], ["orders"], 3, figures={"committed": 7})
+    reports.process([0], ["orders"], 4, figures={"commits": 0})  # it had nothing to do
+    found = only_row(show())
+    assert (found["status"], found["level"]) == (UNVERIFIED, "busy")
+    assert ("EMPTY when it was last verified" in found["detail"], "lag" in found) == (True, False)
+    assert "Verify it" in found["action"]
+    reports.verify([verify_row()], 5)
+    assert only_row(show())["status"] == "OK"
+
+
+def test_a_store_that_process_has_rebuilt_is_restored(reports, show):
+    reports.validate([validated()], 0)
+    reports.verify([verify_row(status=Status.UNCLEAN)], 1)
+    reports.process([0], ["orders"], 2, figures={"rebuilt": "it was left open", "restored": 9})
+    reports.process([0], ["orders"], 3, figures={"commits": 0})
+    found = only_row(show())
+    assert (found["status"], found["level"], found["validate"]["current"]) == (RESTORED, "good", False)
+    assert "it was left open" in found["detail"]
+
+
+def test_a_store_that_was_behind_is_not_any_more_after_a_run_of_process_that_reached_its_end(reports, show):
+    reports.verify([verify_row(status=Status.LAGGING, lag=5), verify_row(1, Status.CORRUPT)], 1)
+    reports.process([0, 1], ["orders"], 2, failure=FULL_DISK)
+    assert [row["status"] for row in show()["rows"]] == ["LAGGING", "CORRUPT"]
+    reports.process([0, 1], ["orders"], 3)
+    assert [row["status"] for row in show()["rows"]] == [UNVERIFIED, "CORRUPT"]
+    assert show()["applications"][0]["lag"] == 0
+
+
+def test_a_failed_restore_is_what_is_to_be_looked_at(reports, show):
+    reports.verify([verify_row(0, Status.LAGGING), verify_row(1, Status.MISSING)], 1)
+    reports.restore([restored(number, outcome="failed", failure=FULL_DISK) for number in (0, 1)], 2)
+    behind, missing = show()["rows"]
+    assert [(row["word"], row["level"]) for row in (behind, missing)] == [("RESTORE FAILED", "bad"), ("MISSING", "bad")]
+    for row in (behind, missing):
+        assert "start the restore again" in row["action"]
+        assert "12 GB are needed" in row["detail"]
+
+
+def test_a_store_that_is_the_last_copy_says_so(reports, show):
+    reports.verify([verify_row(loss="likely", loss_detail="the topic is another one")], 1)
+    found = only_row(show())
+    assert (found["level"], found["loss"]) == ("good", "likely")
+    assert "Do not delete this store" in found["action"]
+    assert "the topic is another one" in found["detail"]
 
 
 # -- which reports say so ----------------------------------------------------------------------------------------------
@@ -232,7 +324,7 @@ def test_only_the_first_of_many_broken_files_are_told(reports, show):
 
 def test_a_directory_that_is_missing_or_no_directory_is_explained(overviews, tmp_path):
     def problem(directory):
-        (found,) = json.loads(overviews.get(directory, tmp_path).full)["problems"]
+        (found,) = json.loads(overviews.get(directory, tmp_path).summary)["problems"]
         return found["message"]
 
     assert "correct STATESTORE_REPORTS_DIR" in problem(tmp_path / "missing")
@@ -251,7 +343,7 @@ def test_a_directory_that_may_not_be_read_is_explained(overviews, reports, tmp_p
         return iterdir(path)
 
     monkeypatch.setattr(type(tmp_path), "iterdir", refused)
-    (problem,) = json.loads(overviews.get(reports.directory, tmp_path).full)["problems"]
+    (problem,) = json.loads(overviews.get(reports.directory, tmp_path).summary)["problems"]
     assert problem["path"].endswith("reports/verify")
     assert "Permission denied. Let the API server's user" in problem["message"]
 
@@ -259,7 +351,7 @@ def test_a_directory_that_may_not_be_read_is_explained(overviews, reports, tmp_p
 def test_a_report_that_may_be_read_at_last_is_read(reports, show, monkeypatch):
     path = reports.verify([verify_row()], 1)
     with monkeypatch.context() as refusing:  # made up, for the same reason
-        refusing.setattr(type(path), "read_bytes", _refuse)
+        refusing.setattr(type(path), "open", _refuse)
         assert "Permission denied" in show()["problems"][0]["message"]
     changed_ns = path.stat().st_ctime_ns
     while path.stat().st_ctime_ns == changed_ns:  # the clock of file systems has ticks of milliseconds
@@ -267,8 +359,50 @@ def test_a_report_that_may_be_read_at_last_is_read(reports, show, monkeypatch):
     assert (only_row(show())["status"], show()["problems"]) == ("OK", [])
 
 
-def _refuse(_):
+def _refuse(*_):
     raise PermissionError(13, "Permission denied")
+
+
+# -- how reports are read ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("indent", [None, 1, 2])
+def test_a_report_is_read_in_pieces_or_as_a_whole(reports, monkeypatch, indent):
+    monkeypatch.setattr(report_rows, "_PIECE_BYTES", 700)
+    rows = [verify_row(number, detail="a\n  },\n]", lag=number) for number in range(20)]
+    path = reports.verify(rows, 1)
+    path.write_text(json.dumps(json.loads(path.read_text()), indent=indent))
+    run = Run("verify", 1, 2, None, None, "")
+    found = report_rows.read_rows("verify", path, run)
+    assert [(key[2], row.lag, row.detail) for key, row in found.items()] == [
+        (row.task, row.lag, row.detail) for row in rows
+    ]
+
+
+def test_partitions_are_filtered_sorted_and_given_so_many_at_a_time(reports, overviews, tmp_path):
+    rows = [verify_row(number, lag=number) for number in range(12)]
+    reports.verify([*rows, verify_row(0, Status.MISSING, application="other", lag=99)], 1)
+    pages = overviews.get(reports.directory, tmp_path).pages
+
+    def tasks(offset=0, limit=1_000, **question):
+        found = json.loads(pages.get(Question(**question), offset, limit))
+        return [row["task"] for row in found["rows"]], found["total"], found["of"]
+
+    assert tasks(application="shop", by="name", offset=3, limit=2) == (["0_3", "0_4"], 12, 12)
+    assert tasks(by="lag", limit=2) == (["0_0", "0_11"], 13, 13)
+    assert tasks(by="name", down=True, application="shop", offset=10) == (["0_1", "0_0"], 12, 12)
+    assert tasks(level="bad") == (["0_0"], 1, 13)
+    assert tasks(words=("shop", "0_1")) == (["0_1", "0_10", "0_11"], 3, 13)
+    assert tasks(words=("missing",)) == (["0_0"], 1, 13)
+    assert tasks(application="shop", store="orders", task="0_7") == (["0_7"], 1, 12)
+
+
+def test_verdicts_of_old_runs_are_not_read_once_all_are_known(reports, show, overviews):
+    reports.verify([verify_row(0), verify_row(1)], 1)
+    for minute in range(9):
+        reports.validate([validated(0), validated(1)], minute)
+    show()
+    assert overviews.files.parsed == 2
 
 
 # -- what it costs -----------------------------------------------------------------------------------------------------
@@ -281,9 +415,8 @@ def test_ten_thousand_store_partitions_are_read_from_the_newest_report_and_only_
         reports.verify(rows, minute)
     first = overviews.get(reports.directory, tmp_path)
     assert overviews.files.parsed == 1
-    assert len(json.loads(first.full)["rows"]) == 10_000
-    assert len(first.full) < 2_500_000
-    assert len(first.short) < 1_000
+    assert answered(first, level="good")["total"] == 10_000
+    assert len(first.summary) < 1_000
 
     assert overviews.get(reports.directory, tmp_path) is first
     assert overviews.files.parsed == 1
@@ -292,7 +425,7 @@ def test_ten_thousand_store_partitions_are_read_from_the_newest_report_and_only_
     second = overviews.get(reports.directory, tmp_path)
     assert second.tag != first.tag
     assert overviews.files.parsed == 2
-    assert json.loads(second.full)["applications"][0]["statuses"] == {"OK": 9_999, "CORRUPT": 1}
+    assert json.loads(second.summary)["applications"][0]["statuses"] == {"OK": 9_999, "CORRUPT": 1}
 
 
 # -- what no JSON has ------------------------------------------------------------------------------------------------

@@ -63,7 +63,8 @@ def laid(api_server):
 
 @pytest.fixture(params=["light"])
 def person(request, browser, api_server):
-    person = Person(browser, api_server[0], api_server[1], request.param)
+    scheme, _, width = request.param.partition(" ")
+    person = Person(browser, api_server[0], api_server[1], scheme, int(width or 1440))
     yield person
     person.close()
     assert person.errors == []
@@ -144,6 +145,30 @@ def test_the_panel_tells_what_a_restore_from_the_last_snapshot_would_read(person
     expect(panel).not_to_contain_text("restore point")
 
 
+def test_a_verdict_of_before_has_no_colour_and_a_failed_one_an_action(person, laid):
+    laid.verify([verify_row(0, Status.MISSING), verify_row(1), verify_row(2)], 1)
+    laid.validate([validated(0), validated(1), validated(2, "failed")], 0)
+    page = person.open()
+    before = page.locator("[data-partition='shop/orders/0_0']")
+    expect(before).to_contain_text("passed, outdated")
+    expect(before.locator(".ss-text-good")).to_have_count(0)
+    expect(page.locator("[data-partition='shop/orders/0_1'] .ss-text-good")).to_contain_text("passed")
+    page.locator("[data-partition='shop/orders/0_2'] .ss-name").click()
+    panel = page.get_by_role("complementary", name="shop/orders/0_2")
+    expect(panel.locator(".ss-action")).to_contain_text("Read which expectation failed")
+    expect(panel).not_to_contain_text("No action is needed")
+
+
+def test_the_panel_tells_what_process_did_last(person, laid):
+    figures = {"commits": 12, "commit_latency_avg_ms": 3.21, "commit_latency_max_ms": 44}
+    laid.process([0], ["orders"], 1, figures=figures, poison_records=3)
+    page = person.open()
+    page.locator("tr[data-partition] .ss-name").click()
+    panel = page.get_by_role("complementary", name="shop/orders/0_0")
+    for text in ("Dead letters, last run3", "3.2 ms on average, 44 ms at most"):
+        expect(panel).to_contain_text(text)
+
+
 def test_what_stores_and_reports_say_is_text_and_nothing_else(person, laid):
     evil = "<img src=x onerror=\"globalThis.hacked='yes'\">"
     failure = Failure(kind=evil, message=evil)
@@ -162,7 +187,7 @@ def test_a_running_restore_moves_and_its_rows_show_it(person, laid):
     laid.verify([verify_row(0, Status.MISSING), verify_row(1)], 1)
     laid.progress("manual__x-01234567", next=100, end=1_000, records_per_s=50.0, seconds_left=18)
     page = person.open()
-    restore = page.locator(".ss-restore[data-run]")
+    restore = page.locator(".ss-work[data-run]")
     expect(restore).to_contain_text("100 of 1,000 offsets, 50 records/s, about 18 s of reading left")
     expect(page.locator("[data-partition='shop/orders/0_0']")).to_contain_text("RESTORING 10 %")
     laid.progress("manual__x-01234567", next=900, end=1_000, records_per_s=50.0, seconds_left=2)
@@ -171,6 +196,17 @@ def test_a_running_restore_moves_and_its_rows_show_it(person, laid):
     laid.restore([restored(0)], 2)
     expect(restore).to_have_count(0)
     expect(page.locator("[data-partition='shop/orders/0_0']")).to_contain_text("RESTORED")
+
+
+def test_a_running_process_and_a_running_snapshot_move(person, laid):
+    laid.task_progress("scheduled__x-01234567", first=100, next=200, end=1_100, poison_records=2)
+    laid.progress("scheduled__y-01234567", job="snapshot", next=1, end=4)
+    page = person.open()
+    process = page.locator(".ss-work[data-job='process']")
+    expect(process).to_contain_text("0 of 1 tasks done, 100 of 1,000 offsets, 2 dead letters")
+    expect(page.locator(".ss-work[data-job='snapshot']")).to_contain_text("1 of 4 offsets")
+    laid.task_progress("scheduled__x-01234567", first=100, next=900, end=1_100)
+    expect(process).to_contain_text("800 of 1,000 offsets")
 
 
 def test_nothing_is_asked_for_while_the_tab_is_hidden(person, laid):
@@ -213,7 +249,79 @@ def test_the_form_of_a_restore_opens_filled_in_and_airflow_checks_it(person, lai
     run = requests.get(f"{url}/api/v2/dags/restore/dagRuns/{run_id}", headers=headers, timeout=60).json()
     assert run["conf"] | {"stores": ["orders"], "partitions": [3, 4], "force": True, "mode": "auto"} == run["conf"]
     dialog.get_by_role("button", name="Close").click()
-    expect(page.locator(".ss-restore")).to_contain_text("restore waits for its turn")
+    expect(page.locator(".ss-work")).to_contain_text("restore is queued")
+
+
+@pytest.mark.parametrize("dag", ["verify", "process"])
+def test_a_verification_and_a_run_of_process_are_started_from_the_page(person, laid, dag):
+    laid.verify([verify_row()], 1)
+    page = person.open()
+    page.get_by_role("button", name=f"{dag.capitalize()} shop").click()
+    dialog = page.get_by_role("dialog", name=dag.capitalize())
+    expect(dialog.get_by_label("Application", exact=True)).to_have_value("shop")
+    dialog.get_by_role("button", name="Start").click()
+    href = dialog.get_by_role("link", name="Run manual__").get_attribute("href")
+    assert f"/dags/{dag}/runs/" in href
+
+
+def clipped(page):
+    """What is wider than the window, or than what it is in and cannot be scrolled there."""
+    return page.evaluate("""() => {
+        const scrolls = node => /auto|scroll/.test(getComputedStyle(node).overflowX);
+        const scrolled = node => node && (scrolls(node) || scrolled(node.parentElement));
+        return [...document.querySelectorAll(".ss-root, .ss-root *")].filter(node => {
+            const box = node.getBoundingClientRect();
+            return box.width && (box.right > innerWidth + 1 || box.left < -1) && !scrolled(node.parentElement);
+        }).map(node => node.outerHTML.slice(0, 80)).concat(
+            [...document.querySelectorAll(".ss-page, .ss-dialog, .ss-panel, .ss-work, .ss-applications li")]
+                .filter(node => node.scrollWidth > node.clientWidth + 1).map(node => node.className));
+    }""")
+
+
+@pytest.mark.parametrize("person", ["light 390", "dark 390", "light 1440"], indirect=True)
+def test_with_the_keyboard_alone_a_restore_is_started_and_nothing_is_clipped(person, laid):
+    name = "an-application-with-a-name-as-long-as-they-are-with-kafka-streams"
+    rows = [verify_row(0, Status.MISSING, application=name, detail="/a/path" * 40), verify_row(1, application=name)]
+    laid.verify(rows, 1, history=True)
+    laid.validate(
+        [validated(rollback="statestore restore --rollback " * 6).model_copy(update={"application": name})], 2
+    )
+    laid.progress("run", application=name, store="another", next=1, end=2)
+    page = person.open()
+    row = page.locator("tr[data-partition] .ss-name").first
+    expect(row).to_contain_text("orders/0_0")
+    assert clipped(page) == []
+
+    def tab_to(target):
+        for _ in range(60):
+            if target.evaluate("node => node === document.activeElement"):
+                return
+            page.keyboard.press("Tab")
+        raise AssertionError("the keyboard does not lead there")
+
+    tab_to(row)
+    page.keyboard.press("Enter")
+    panel = page.get_by_role("complementary", name=f"{name}/orders/0_0")
+    expect(panel.get_by_role("button", name="Close")).to_be_focused()
+    assert clipped(page) == []
+    page.keyboard.press("Tab")
+    tab_to(panel.get_by_role("button", name="Restore…"))
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("Partitions", exact=True)).to_have_value("0")
+    assert clipped(page) == []
+    dialog.get_by_label("Partitions", exact=True).focus()
+    page.keyboard.press("Enter")
+    started = dialog.get_by_role("link", name="Run manual__")
+    expect(started).to_be_focused()
+    expect(started).to_be_in_viewport()
+    assert clipped(page) == []
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    expect(page.locator(".ss-work").filter(has_text="restore is queued").first).to_be_visible()
+    tab_to(panel.get_by_role("button", name="Close"))
+    page.keyboard.press("Escape")
+    expect(panel).to_have_count(0)
 
 
 def test_the_card_on_the_dashboard_leads_to_what_needs_work(person, laid):

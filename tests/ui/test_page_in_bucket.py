@@ -14,7 +14,7 @@ from statestore_ui import data_docs, recent
 from statestore_ui.history import Histories
 from statestore_ui.overview import Overviews
 from statestore_ui.report_files import list_reports
-from statestore_ui.running_restores import Running
+from statestore_ui.running_work import Running
 
 from demo.processes import wait_until
 from statestore.metastore.definition_files import parse_definitions
@@ -25,7 +25,7 @@ from tests.archive.counted import CountedStore
 from tests.archive.faulty import FaultyStore, status
 from tests.archive.s3 import BUCKET, environment, running_s3
 from tests.ui.made_reports import Reports, restored, validated, verify_row
-from tests.ui.test_overview import DEFINITIONS
+from tests.ui.test_overview import DEFINITIONS, answered
 
 _WAIT_S = 120
 
@@ -66,8 +66,8 @@ def overviews() -> Overviews:
 
 @pytest.fixture
 def show(reports, overviews, docs):
-    """The overview as it is answered."""
-    return lambda: json.loads(overviews.get(reports.directory.soon(), docs.soon()).full)
+    """The overview as it is answered, with all rows."""
+    return lambda: answered(overviews.get(reports.directory.soon(), docs.soon()))
 
 
 def test_all_that_jobs_have_written_is_shown(reports, show, docs):
@@ -81,7 +81,7 @@ def test_all_that_jobs_have_written_is_shown(reports, show, docs):
     assert found["rows"][0]["validate"]["data_docs"] == "statestore/docs/validations/a%20b.html"
     assert (found["problems"], [run["job"] for run in found["runs"]]) == (
         [],
-        ["verify", "process", "restore", "validate"],
+        ["verify", "restore", "validate", "process"],
     )
     (point,) = Histories().get(reports.directory.soon(), "shop", "orders")["points"]
     assert (point["lag"], point["findings"]) == (7, {"CORRUPT": 1})
@@ -99,7 +99,7 @@ def test_ten_thousand_store_partitions_are_read_from_the_newest_report_and_only_
     remember(reports.directory, parse_definitions(DEFINITIONS, "here"))
     store.asked.clear()
     first = overviews.get(reports.directory.soon(), docs)
-    assert len(json.loads(first.full)["rows"]) == 10_000
+    assert len(first.pages) == 10_000
     # A head of each, and the rows of one. Nothing is listed but the four jobs.
     assert {name: count for name, count in store.asked.items() if name.startswith("GET verify-")} == {
         **{f"GET verify-{minute:05}.json": 1 for minute in range(4)},
@@ -114,7 +114,7 @@ def test_ten_thousand_store_partitions_are_read_from_the_newest_report_and_only_
     reports.verify([verify_row(0, Status.CORRUPT)], 9, kind="")
     store.asked.clear()
     second = overviews.get(reports.directory.soon(), docs)
-    assert json.loads(second.full)["applications"][0]["statuses"] == {"OK": 9_999, "CORRUPT": 1}
+    assert json.loads(second.summary)["applications"][0]["statuses"] == {"OK": 9_999, "CORRUPT": 1}
     assert {name for name in store.asked if name.startswith("GET")} == {"GET verify-00009.json"}
 
 
@@ -125,7 +125,7 @@ def test_a_young_answer_is_given_again_without_any_request(reports, overviews, d
     running.get(reports.directory)
     store.asked.clear()
     assert overviews.get(reports.directory, docs) is first
-    assert running.get(reports.directory) == {"restores": []}
+    assert running.get(reports.directory) == {"work": []}
     assert store.asked == {}
 
 
@@ -144,7 +144,7 @@ def test_without_an_answer_what_was_known_is_shown_and_nobody_waits_again_and_ag
     for method in ("GET", "HEAD"):
         store.fail(method, "", lambda handler, _: handler.store.wait_for_the_end())
     store.asked.clear()
-    found = json.loads(overviews.get(where, docs).full)
+    found = answered(overviews.get(where, docs))
     assert [row["status"] for row in found["rows"]] == ["CORRUPT"]
     assert found["problems"][0]["path"] == str(reports.directory / "process")
     assert "could not be reached" in found["problems"][0]["message"]
@@ -178,7 +178,7 @@ def test_a_bucket_that_is_gone_or_denied_is_said_and_not_taken_for_an_empty_one(
     if gone is None:
         store.fail("GET", "", status(403))
     place = reports.directory if gone is None else ObjectPath(gone)
-    found = json.loads(overviews.get(place.soon(), docs.soon()).full)
+    found = json.loads(overviews.get(place.soon(), docs.soon()).summary)
     assert len(found["problems"]) == 4
     expected = "access was denied" if gone is None else "the bucket or container does not exist"
     assert expected in found["problems"][0]["message"]
@@ -223,13 +223,13 @@ def test_a_restore_in_another_process_is_seen_until_its_report_is_there(reports,
     directory = reports.directory / "restore" / ".progress-manual__1-abcdef12"
 
     def phase() -> str | None:
-        found = running.get(where)["restores"]
-        return found[0]["partitions"][0]["phase"] if found and found[0]["partitions"] else None
+        found = running.get(where)["work"]
+        return found[0]["pieces"][0]["phase"] if found and found[0]["pieces"] else None
 
     command = [sys.executable, "-c", _RESTORE, str(directory)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, text=True) as restore:
         wait_until(lambda: phase() == "reading", _WAIT_S, "the restore to say that it reads")
-        (found,) = running.get(where)["restores"]
+        (found,) = running.get(where)["work"]
         assert (found["run"], found["total"]) == ("manual__1-abcdef12", 60_000)
         store.asked.clear()
         running.get(where)
@@ -240,10 +240,10 @@ def test_a_restore_in_another_process_is_seen_until_its_report_is_there(reports,
         wait_until(lambda: phase() == "checking", _WAIT_S, "the restore to say that it checks")
         restore.stdin.close()
         assert restore.wait(_WAIT_S) == 0
-    (found,) = running.get(where)["restores"]
-    assert (found["ended"], found["partitions"]) == (1, [])
+    (found,) = running.get(where)["work"]
+    assert (found["ended"], found["pieces"]) == (1, [])
     write_whole(reports.directory / "restore" / "manual__1-abcdef12.json", "{}")
-    assert running.get(where)["restores"] == []
+    assert running.get(where)["work"] == []
 
 
 # -- Data Docs ---------------------------------------------------------------------------------------------------------

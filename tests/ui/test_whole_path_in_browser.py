@@ -130,7 +130,7 @@ def row(page: Page, name: str):
 
 def offsets(page: Page, but: str = "0") -> str:
     """Wait until the page says another number of offsets that the restore has read, and return it."""
-    said = page.locator(".ss-restore .ss-offsets")
+    said = page.locator(".ss-work .ss-offsets")
     expect(said).to_have_text(re.compile(rf"^(?!{but} of)[0-9,]+ of [0-9,]+ offsets$"), timeout=_RUN_S * 1_000)
     return said.inner_text().split()[0]
 
@@ -186,7 +186,7 @@ def test_a_damaged_store_turns_red_and_is_restored_from_the_page(place, browser,
     assert place.run("verify").state == "success"
     expect(row(page, "aircraft/0_1")).to_contain_text("OK")
     expect(row(page, "aircraft/0_1").locator(".ss-badge.ss-good")).to_have_count(1)
-    expect(page.get_by_role("region", name="At work")).to_have_count(0)
+    expect(page.get_by_role("region", name="In progress")).to_have_count(0)
     pictures.take(page, "whole-again", dark=True)
 
     with person.page.context.expect_page() as opened:
@@ -201,7 +201,7 @@ def test_a_damaged_store_turns_red_and_is_restored_from_the_page(place, browser,
     docs.close()
 
     page.goto(place.airflow.url)
-    expect(page.get_by_role("region", name="State stores")).to_contain_text("whole")
+    expect(page.get_by_role("region", name="State stores")).to_contain_text("healthy")
     pictures.take(page, "dashboard", dark=True)
     assert person.errors == []
     person.close()

@@ -1,6 +1,6 @@
-// The card on Airflow's dashboard: how many store partitions are whole, which applications are not, what is restored now.
+// The card on Airflow's dashboard: how many store partitions are healthy, which applications are not, what is being restored.
 
-import { progress, summary, usePolled } from "./data.js";
+import { overview, progress, usePolled } from "./data.js";
 import { Badge, Bar, h, number } from "./parts.js";
 import { LEVELS, LEVEL_WORDS } from "./table.js";
 
@@ -10,8 +10,8 @@ const PAGE = "/plugin/state-stores";
 const MOST = 5;
 
 export function Card() {
-  const { data, error } = usePolled(summary, 15_000);
-  const restores = usePolled(progress, 5_000).data?.restores ?? [];
+  const { data, error } = usePolled(overview, 15_000);
+  const restores = (usePolled(progress, 5_000).data?.work ?? []).filter((work) => work.job === "restore");
   const applications = data?.applications ?? [];
   const count = (level) => applications.reduce((sum, each) => sum + (each.levels[level] ?? 0), 0);
   const troubled = applications.filter((each) => each.levels.bad || each.levels.warn);
@@ -36,7 +36,7 @@ export function Card() {
     ),
     troubled.length > MOST && h("p", { className: "ss-muted" }, `and ${troubled.length - MOST} more applications`),
     restores.map((restore) =>
-      h("p", { key: restore.run }, `Restoring ${number(restore.partitions_seen - restore.ended)} store partitions, ${number(restore.records_per_s)} records/s`, h(Bar, { done: restore.done, total: restore.total, label: "offsets read" })),
+      h("p", { key: restore.run }, `Restoring ${number(restore.seen - restore.ended)} store partitions, ${number(restore.records_per_s)} records/s`, h(Bar, { done: restore.done, total: restore.total, label: "offsets read" })),
     ),
   );
 }

@@ -85,17 +85,31 @@ function tagged(path) {
 }
 
 export const overview = tagged("statestore/api/overview");
-export const summary = tagged("statestore/api/overview?rows=false");
+
+/** Store partitions of a question, `limit` of them from `offset` on. Rows name the runs that they are from themselves. */
+export async function partitions(question, offset, limit) {
+  const found = await get(`statestore/api/partitions?${new URLSearchParams({ ...question, offset, limit })}`);
+  for (const row of found.rows) {
+    for (const job of ["verify", "restore", "validate", "process"]) if (row[job]) row[job].run = found.runs[row[job].run];
+  }
+  return found;
+}
+
 export const progress = () => get("statestore/api/progress");
 export const history = (application, store) =>
   get(`statestore/api/history?${new URLSearchParams({ application, store })}`);
 
-let dags = [];
+let known = [];
 
-/** Runs of our DAGs that are at work or wait, as Airflow itself says. */
+/** Our DAGs. Asked for again while there are none: on a new installation they may not have been parsed yet. */
+export async function dagIds() {
+  if (known.length === 0) known = (await get("api/v2/dags?limit=100&tags=state+stores")).dags.map((dag) => dag.dag_id);
+  return known;
+}
+
+/** Runs of our DAGs that are running or queued, as Airflow itself says. */
 export async function activeRuns() {
-  // Asked for again while there are none: on a new installation they may not have been parsed yet.
-  if (dags.length === 0) dags = (await get("api/v2/dags?limit=100&tags=state+stores")).dags.map((dag) => dag.dag_id);
+  const dags = await dagIds();
   if (dags.length === 0) return [];
   const states = ["running", "queued"];
   return (await post("api/v2/dags/~/dagRuns/list", { dag_ids: dags, states, page_limit: 100 })).dag_runs;
@@ -103,4 +117,4 @@ export async function activeRuns() {
 
 /** The name of each report that a run writes begins with this (dags/statestore_dags/parts.py), then has a digest. */
 const reportName = (runId) => runId.replace(/[^A-Za-z0-9_.-]/g, "_").slice(0, 120);
-export const isOf = (restore, run) => run.dag_id === "restore" && restore.run.startsWith(`${reportName(run.dag_run_id)}-`);
+export const isOf = (work, run) => run.dag_id.split(".")[0] === work.job && work.run.startsWith(`${reportName(run.dag_run_id)}-`);

@@ -3,38 +3,37 @@
 import { history, url } from "./data.js";
 import { Ago, Badge, RunLink, duration, h, number, size } from "./parts.js";
 import { Plot } from "./plot.js";
-import { label, word } from "./table.js";
+import { label, onlyThis } from "./table.js";
 
-const { useEffect, useState } = globalThis.React;
+const { useEffect, useRef, useState } = globalThis.React;
 
-const ACTIONS = {
-  none: "Nothing is to be done.",
-  tail: "The store is behind: restore it, mode auto or tail. The DAG verify starts that by itself.",
-  full: "It must be rebuilt: restore it, mode auto or full. The DAG verify starts that by itself.",
-  later: "It was in use. The next verification looks at it again.",
-  manual: "No restore helps by itself. Read what was found; docs/operations.md says what each status needs.",
-};
-
-export function Panel({ row, runs, now, onClose, onRestore }) {
-  const fill = { application: row.application, stores: [row.store], partitions: [Number(row.task.split("_").pop())] };
+export function Panel({ row, restoring, now, onClose, onStart }) {
+  const close = useRef(null);
+  useEffect(() => close.current.focus({ preventScroll: true }), []);
+  const progress = restoring.get(label(row));
+  const leave = (event) => event.key === "Escape" && !event.defaultPrevented && onClose();
   return h(
     "aside",
-    { className: "ss-panel", "aria-label": label(row) },
-    h("header", null, h("h3", null, label(row)), h("button", { className: "ss-close", "aria-label": "Close", onClick: onClose }, "×")),
-    h("p", null, h(Badge, { level: row.level, word: word(row) })),
+    { className: "ss-panel", "aria-label": label(row), onKeyDown: leave },
+    h("header", null, h("h3", null, label(row)), h("button", { className: "ss-close", ref: close, "aria-label": "Close", onClick: onClose }, "×")),
+    h("p", null, h(Badge, { level: row.level, word: row.word })),
+    h("p", { className: "ss-action" }, progress ? "A restore of it is in progress. No action is needed until it ends." : row.action),
     row.detail && h("p", { className: "ss-detail" }, row.detail),
-    row.status === "UNVERIFIED"
-      ? h("p", null, "No verification has looked at it yet. The DAG verify runs after each process, and by time.")
-      : row.action && h("p", null, ACTIONS[row.action]),
+    row.validate?.rollback && h("p", null, "To put the replaced store back: ", h("code", null, row.validate.rollback)),
+    h(
+      "p",
+      { className: "ss-buttons" },
+      h("button", { className: "ss-button", onClick: () => onStart("restore", onlyThis(row)) }, "Restore…"),
+      h("button", { className: "ss-button", onClick: () => onStart("verify", { application: row.application }) }, "Verify…"),
+      h("button", { className: "ss-button", onClick: () => onStart("process", { application: row.application }) }, "Process…"),
+    ),
     h("dl", null, facts(row).map(([name, value]) => [h("dt", { key: name }, name), h("dd", { key: `${name}=` }, value)])),
     row.restore_point && h(RestorePoint, { point: row.restore_point, now }),
     h("h4", null, "Last runs"),
-    h("ul", { className: "ss-runs" }, ["verify", "restore", "validate", "process"].map((job) => row[job] && h(Done, { key: job, job, row, runs, now }))),
+    h("ul", { className: "ss-runs" }, ["verify", "restore", "validate", "process"].map((job) => row[job] && h(Done, { key: job, job, row, now }))),
     row.validate?.data_docs && h("p", null, h("a", { href: url(row.validate.data_docs), target: "_blank", rel: "noopener" }, "Data Docs of the last validation")),
-    row.validate?.rollback && h("p", null, "To put the replaced store back: ", h("code", null, row.validate.rollback)),
-    h("p", null, h("button", { className: "ss-button", onClick: () => onRestore(fill) }, "Restore…")),
     h("h4", null, `Verifications of ${row.store}, all partitions`),
-    h(Past, { application: row.application, store: row.store, latest: row.verify && runs[row.verify.run].finished_ms }),
+    h(Past, { application: row.application, store: row.store, latest: row.verify?.run.finished_ms }),
   );
 }
 
@@ -45,9 +44,20 @@ const facts = (row) =>
     ["End of the changelog", row.end],
     ["Rows", row.keys],
     ["Input left to process", row.process?.lag],
+    ["Dead letters, last run", row.process?.dead_letters],
+    ["Late records, last run", row.process?.late],
+    ["Dropped records, last run", row.process?.dropped],
+    ["Commits, last run", row.process?.commits],
   ]
     .filter(([, value]) => value !== undefined)
-    .map(([name, value]) => [name, number(value)]);
+    .map(([name, value]) => [name, number(value)])
+    .concat(latency(row.process));
+
+/** How long the commits of the last run took. */
+const latency = (process) =>
+  process?.latency_avg_ms === undefined ? [] : [["Commit latency", `${milliseconds(process.latency_avg_ms)} on average, ${milliseconds(process.latency_max_ms)} at most`]];
+
+const milliseconds = (value) => `${value < 10 ? value.toFixed(1) : number(value)} ms`;
 
 /** The snapshot that a restore would begin with, as the last verification found it. */
 function RestorePoint({ point, now }) {
@@ -67,9 +77,10 @@ function RestorePoint({ point, now }) {
   );
 }
 
-function Done({ job, row, runs, now }) {
-  const run = runs[row[job].run];
-  const said = { verify: row.depth && `depth ${row.depth}`, restore: row.restore?.outcome, validate: row.validate?.verdict }[job];
+function Done({ job, row, now }) {
+  const run = row[job].run;
+  const verdict = row.validate && `${row.validate.verdict}${row.validate.current ? "" : ", outdated"}`;
+  const said = { verify: row.verify?.depth && `depth ${row.verify.depth}`, restore: row.restore?.outcome, validate: verdict }[job];
   return h(
     "li",
     null,

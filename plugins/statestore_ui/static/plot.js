@@ -46,4 +46,4 @@ export function Plot({ points }) {
 }
 
 const findings = (point) =>
-  Object.entries(point.findings).map(([status, count]) => `${count} ${status}`).join(", ") || `${point.partitions} whole`;
+  Object.entries(point.findings).map(([status, count]) => `${count} ${status}`).join(", ") || `${point.partitions} healthy`;

@@ -1,4 +1,4 @@
-// What is at work now: restores with their progress, and runs of the other DAGs.
+// What is in progress now: restores, snapshots and runs of process with how far they are, and runs of the other DAGs.
 
 import { activeRuns, isOf, progress, usePolled } from "./data.js";
 import { Bar, RunLink, duration, h, number, size } from "./parts.js";
@@ -7,15 +7,17 @@ import { label } from "./table.js";
 const { useEffect, useMemo, useRef } = globalThis.React;
 
 const SILENT_S = 120;
+const JOBS = ["restore", "snapshot", "process"];
+const PIECES = 8;
 
-/** Restores and runs of now, polled more often while something is at work; `onEnded` is called when a run has ended. */
+/** Work and runs of now, polled more often while there are some; `onEnded` is called when a run has ended. */
 export function useRunning(onEnded) {
   const busy = useRef(false);
-  const restores = usePolled(progress, busy.current ? 2_000 : 5_000);
+  const polled = usePolled(progress, busy.current ? 2_000 : 5_000);
   const active = usePolled(activeRuns, busy.current ? 3_000 : 5_000);
-  const found = restores.data?.restores ?? [];
+  const work = polled.data?.work ?? [];
   const runs = active.data ?? [];
-  busy.current = found.length > 0 || runs.length > 0;
+  busy.current = work.length > 0 || runs.length > 0;
   const ids = runs.map((run) => `${run.dag_id} ${run.dag_run_id}`).sort().join("\n");
   const before = useRef(ids);
   useEffect(() => {
@@ -24,26 +26,33 @@ export function useRunning(onEnded) {
     before.current = ids;
   }, [ids]);
   const restoring = useMemo(() => {
-    const partitions = found.filter((restore) => restore.silent_s < SILENT_S).flatMap((restore) => restore.partitions);
-    return new Map(partitions.map((each) => [label(each), each]));
-  }, [restores.data]);
-  return { restores: found, runs, restoring, error: restores.error, reload: () => (restores.reload(), active.reload()) };
+    const pieces = work.filter((each) => each.job === "restore" && each.silent_s < SILENT_S).flatMap((each) => each.pieces);
+    return new Map(pieces.map((each) => [label(each), each]));
+  }, [polled.data]);
+  return { work, runs, restoring, reload: () => (polled.reload(), active.reload()) };
 }
 
-export function Running({ restores, runs }) {
-  const waiting = runs.filter((run) => run.dag_id === "restore" && !restores.some((restore) => isOf(restore, run)));
-  const others = runs.filter((run) => run.dag_id !== "restore");
-  if (restores.length + runs.length === 0) return null;
+export function Running({ work, runs }) {
+  const told = (run) => work.some((each) => isOf(each, run));
+  const jobOf = (run) => run.dag_id.split(".")[0];
+  const waiting = runs.filter((run) => JOBS.includes(jobOf(run)) && !told(run));
+  const others = runs.filter((run) => !JOBS.includes(jobOf(run)));
+  if (work.length + runs.length === 0) return null;
   return h(
     "section",
-    { className: "ss-running", "aria-label": "At work" },
-    restores.map((restore) => h(Restoring, { key: restore.run, restore, run: runs.find((run) => isOf(restore, run)) })),
+    { className: "ss-running", "aria-label": "In progress" },
+    work.map((each) => h(Work, { key: `${each.job} ${each.run}`, work: each, run: runs.find((run) => isOf(each, run)) })),
     waiting.map((run) =>
-      h("div", { key: run.dag_run_id, className: "ss-restore" }, h(RunLink, { run }, "restore"), run.state === "queued" ? " waits for its turn" : " is starting, waits for an approval, or is ending"),
+      h("div", { key: `${run.dag_id} ${run.dag_run_id}`, className: "ss-work" }, h(RunLink, { run }, run.dag_id), waits(run, jobOf(run))),
     ),
-    others.length > 0 && h("div", { className: "ss-muted" }, "Also at work: ", others.map((run, index) => [index > 0 && ", ", h(RunLink, { key: run.dag_run_id, run }, run.dag_id)])),
+    others.length > 0 && h("div", { className: "ss-muted" }, "Also running: ", others.map((run, index) => [index > 0 && ", ", h(RunLink, { key: run.dag_run_id, run }, run.dag_id)])),
   );
 }
+
+const waits = (run, job) => {
+  if (run.state === "queued") return " is queued";
+  return job === "restore" ? " is starting, waits for an approval, or is ending" : " is starting or ending";
+};
 
 /** How far one store partition is: bytes while its snapshot is fetched, then offsets. */
 function far(each) {
@@ -53,26 +62,26 @@ function far(each) {
 
 const offsets = (each) => `${number(each.done)} of ${number(each.total)} offsets`;
 const rate = (each) => (each.records_per_s ? `, ${number(each.records_per_s)} records/s` : "");
+const name = (each) => (each.store === undefined ? `${each.application}/${each.task}` : label(each));
 
-function Restoring({ restore, run }) {
-  const silent = restore.silent_s >= SILENT_S;
-  const left = restore.seconds_left === null ? "" : `, about ${duration(Math.max(restore.seconds_left, 1))} of reading left`;
+function Work({ work, run }) {
+  const silent = work.silent_s >= SILENT_S;
+  const left = work.seconds_left === null ? "" : `, about ${duration(Math.max(work.seconds_left, 1))} of reading left`;
+  const letters = work.dead_letters ? `, ${number(work.dead_letters)} dead letters` : "";
   return h(
     "div",
-    { className: "ss-restore", "data-run": restore.run },
-    h("strong", null, run ? h(RunLink, { run }, "restore") : "restore"),
-    ` ${restore.ended} of ${restore.partitions_seen} store partitions done, `,
-    h("span", { className: "ss-offsets" }, offsets(restore)),
-    `${rate(restore)}${left}`,
-    h(Bar, { done: restore.done, total: restore.total, label: "offsets read" }),
-    silent && h("p", { className: "ss-text-warn" }, `It has said nothing for ${duration(restore.silent_s)}. If no run of the DAG restore is at work, it was ended from outside: start it again, it goes on where it was.`),
+    { className: "ss-work", "data-run": work.run, "data-job": work.job },
+    h("strong", null, run ? h(RunLink, { run }, run.dag_id) : work.job),
+    ` ${number(work.ended)} of ${number(work.seen)} ${work.job === "process" ? "tasks" : "store partitions"} done, `,
+    h("span", { className: "ss-offsets" }, offsets(work)),
+    `${rate(work)}${left}${letters}`,
+    h(Bar, { done: work.done, total: work.total, label: "offsets read" }),
+    silent && h("p", { className: "ss-text-warn" }, `No progress for ${duration(work.silent_s)}. If no run of the DAG ${work.job} is running, it was killed. Start it again: it resumes where it stopped.`),
     h(
       "ul",
       null,
-      restore.partitions.slice(0, 8).map((each) =>
-        h("li", { key: label(each) }, `${label(each)}: ${each.phase}${far(each)}${rate(each)}`),
-      ),
-      restore.partitions.length > 8 && h("li", null, `and ${restore.partitions.length - 8} more`),
+      work.pieces.slice(0, PIECES).map((each) => h("li", { key: name(each) }, `${name(each)}: ${each.phase}${far(each)}${rate(each)}`)),
+      work.pieces.length > PIECES && h("li", null, `and ${number(work.pieces.length - PIECES)} more`),
     ),
   );
 }

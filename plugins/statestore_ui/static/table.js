@@ -1,5 +1,6 @@
-// The table of store partitions. Only the rows that can be seen are in the page, so 10,000 scroll as lightly as ten.
+// The table of store partitions. Only the rows that can be seen are in the page, so 100,000 scroll as lightly as ten.
 
+import { url } from "./data.js";
 import { Ago, Badge, Bar, RunLink, h, number, stop } from "./parts.js";
 
 const { useEffect, useRef, useState } = globalThis.React;
@@ -7,30 +8,23 @@ const { useEffect, useRef, useState } = globalThis.React;
 const ROW_PX = 40;
 const SPARE = 8;
 
-/** How urgent a level is; rows are sorted by it unless a column was chosen. */
+/** Levels, the worst first: rows come in this order unless a column was chosen. */
 export const LEVELS = ["bad", "warn", "busy", "notice", "good"];
-export const LEVEL_WORDS = { bad: "need work", warn: "behind or in doubt", busy: "unknown", notice: "whole, old format", good: "whole" };
-
-/** What a row's badge says: the status, or what makes it worse than that. */
-export const word = (row) => (row.doubt ?? row.status).toUpperCase();
+export const LEVEL_WORDS = { bad: "need work", warn: "behind or in doubt", busy: "unknown", notice: "healthy, old format", good: "healthy" };
 
 export const label = (row) => `${row.application}/${row.store}/${row.task}`;
 
-const finished = (row, job, runs) => (row[job] ? runs[row[job].run].finished_ms : 0);
-
-/** Columns: title, what is sorted by, what is shown; `spare` ones are left out where there is no room, see style.css. */
+/** Columns: title, what is sorted by (see partition_pages.py), what is shown; those of a class are left out where there is no room, see style.css. */
 const COLUMNS = [
-  { title: "Store partition", key: null, cell: (row) => h(Name, { row }) },
-  { title: "Status", key: (row) => LEVELS.indexOf(row.level), cell: (row, { restoring }) => h(Status, { row, restoring }) },
-  { title: "Lag", key: (row) => -(row.lag ?? -1), number: true, cell: (row) => number(row.lag) },
-  { title: "Last verification", key: (row, runs) => finished(row, "verify", runs), cell: (row, at) => h(Run, { row, job: "verify", ...at }) },
-  { title: "Last restore", spare: true, key: (row, runs) => -finished(row, "restore", runs), cell: (row, at) => h(Restore, { row, ...at }) },
-  { title: "Restore point", spare: true, key: (row) => -(row.restore_point?.written_ms ?? 0), cell: (row, at) => h(RestorePoint, { row, ...at }) },
-  { title: "Verdict", key: (row) => row.validate?.verdict ?? "~", cell: (row, at) => h(Verdict, { row, ...at }) },
-  { title: "", spare: true, key: undefined, cell: (row, { onRestore }) => h(RestoreButton, { row, onRestore }) },
+  { title: "Store partition", by: "name", cell: (row) => h(Name, { row }) },
+  { title: "Status", by: "status", cell: (row, { restoring }) => h(Status, { row, restoring }) },
+  { title: "Lag", by: "lag", kind: "ss-number ss-wide", cell: (row) => number(row.lag) },
+  { title: "Last verification", by: "verified", kind: "ss-wide", cell: (row, at) => h(LastRun, { row, job: "verify", ...at }) },
+  { title: "Last restore", by: "restored", kind: "ss-spare", cell: (row, at) => h(Restore, { row, ...at }) },
+  { title: "Restore point", by: "restore_point", kind: "ss-spare", cell: (row, at) => h(RestorePoint, { row, ...at }) },
+  { title: "Verdict", by: "verdict", kind: "ss-wide", cell: (row, at) => h(Verdict, { row, ...at }) },
+  { title: "", kind: "ss-spare", cell: (row, { onStart }) => h(RestoreButton, { row, onStart }) },
 ];
-
-const kind = (column) => (column.number ? "ss-number" : column.spare ? "ss-spare" : undefined);
 
 /** A button, for those who use the keyboard: its click is the row's. */
 const Name = ({ row }) =>
@@ -38,19 +32,19 @@ const Name = ({ row }) =>
 
 function Status({ row, restoring }) {
   const now = restoring.get(label(row));
-  if (!now) return h(Badge, { level: row.level, word: word(row) });
+  if (!now) return h(Badge, { level: row.level, word: row.word });
   const share = now.total ? ` ${Math.floor((100 * now.done) / now.total)} %` : "";
   return h("span", { className: "ss-live" }, h(Badge, { level: "live", word: `RESTORING${share}` }), h(Bar, { done: now.done, total: now.total, label: "restored" }));
 }
 
-function Run({ row, job, runs, now }) {
-  const run = row[job] && runs[row[job].run];
+function LastRun({ row, job, now }) {
+  const run = row[job]?.run;
   return h(RunLink, { run }, run && h(Ago, { ms: run.finished_ms, now }));
 }
 
 const Restore = ({ row, ...at }) =>
   row.restore
-    ? h("span", { className: row.restore.outcome === "failed" ? "ss-text-bad" : undefined }, `${row.restore.outcome} `, h(Run, { row, job: "restore", ...at }))
+    ? h("span", { className: row.restore.outcome === "failed" ? "ss-text-bad" : undefined }, `${row.restore.outcome} `, h(LastRun, { row, job: "restore", ...at }))
     : "–";
 
 /** How old the snapshot is that a restore would begin with. */
@@ -61,89 +55,77 @@ function RestorePoint({ row, now }) {
   return h(Ago, { ms: point.written_ms, now });
 }
 
-function Verdict({ row, runs, now }) {
+/** The last verdict; in a colour only while it is about the store as it is now. */
+function Verdict({ row, now }) {
   const { validate } = row;
   if (!validate) return "–";
+  const docs = validate.data_docs;
+  const verdict = docs ? h("a", { href: url(docs), target: "_blank", rel: "noopener", onClick: stop, title: "Open its Data Docs" }, validate.verdict) : validate.verdict;
+  if (!validate.current) return h("span", { className: "ss-before", title: "The store was replaced or found damaged since, or while it was validated." }, verdict, ", outdated");
   const mark = { passed: "ss-text-good", failed: "ss-text-bad", error: "ss-text-warn" }[validate.verdict];
-  return h(
-    "span",
-    { className: mark },
-    validate.data_docs ? h("a", { href: validate.data_docs, target: "_blank", rel: "noopener", onClick: stop, title: "Open its Data Docs" }, validate.verdict) : validate.verdict,
-    " ",
-    h("span", { className: "ss-muted" }, h(Run, { row, job: "validate", runs, now })),
-  );
+  return h("span", { className: mark }, verdict, " ", h("span", { className: "ss-muted" }, h(LastRun, { row, job: "validate", now })));
 }
 
-function RestoreButton({ row, onRestore }) {
-  const fill = { application: row.application, stores: [row.store], partitions: [Number(row.task.split("_").pop())] };
+/** What a form is filled in with for one store partition. */
+export const onlyThis = (row) => ({ application: row.application, stores: [row.store], partitions: [Number(row.task.split("_").pop())] });
+
+function RestoreButton({ row, onStart }) {
   return h(
     "button",
-    { className: "ss-button ss-small", "aria-label": `Restore ${label(row)}`, onClick: (event) => (stop(event), onRestore(fill)) },
+    { className: "ss-button ss-small", "aria-label": `Restore ${label(row)}`, onClick: (event) => (stop(event), onStart("restore", onlyThis(row))) },
     "Restore…",
   );
 }
 
-/** Sort by a column; by urgency if none was chosen. Rows come in the order of their names, which decides ties. */
-export function sorted(rows, runs, order) {
-  const column = COLUMNS[order.column];
-  if (column.key === null) return order.down ? [...rows].reverse() : rows;
-  const keyed = rows.map((row) => [column.key(row, runs), row]);
-  const direction = order.down ? -1 : 1;
-  keyed.sort(([one], [other]) => (one < other ? -direction : one > other ? direction : 0));
-  return keyed.map(([, row]) => row);
-}
-
-export function Table({ rows, chosen, order, onOrder, onChoose, ...at }) {
+export function Table({ total, row, look, chosen, order, onOrder, onChoose, ...at }) {
   const scroller = useRef(null);
   const [view, setView] = useState({ top: 0, height: 600 });
   useEffect(() => {
     const node = scroller.current;
-    const look = () => setView({ top: node.scrollTop, height: node.clientHeight });
-    const resized = new ResizeObserver(look);
+    const moved = () => setView({ top: node.scrollTop, height: node.clientHeight });
+    const resized = new ResizeObserver(moved);
     resized.observe(node);
-    node.addEventListener("scroll", look, { passive: true });
-    return () => (resized.disconnect(), node.removeEventListener("scroll", look));
+    node.addEventListener("scroll", moved, { passive: true });
+    return () => (resized.disconnect(), node.removeEventListener("scroll", moved));
   }, []);
-  const first = Math.max(0, Math.min(Math.floor(view.top / ROW_PX), rows.length) - SPARE);
-  const last = Math.min(rows.length, Math.ceil((view.top + view.height) / ROW_PX) + SPARE);
+  const first = Math.max(0, Math.min(Math.floor(view.top / ROW_PX), total) - SPARE);
+  const last = Math.min(total, Math.ceil((view.top + view.height) / ROW_PX) + SPARE);
+  useEffect(() => look(first, last), [first, last, look]);
   const gap = (count) => count > 0 && h("tr", { "aria-hidden": true, style: { height: count * ROW_PX } }, h("td", { colSpan: COLUMNS.length }));
   return h(
     "div",
     { className: "ss-scroll", ref: scroller, tabIndex: 0, role: "region", "aria-label": "Store partitions" },
     h(
       "table",
-      { className: "ss-table", "aria-rowcount": rows.length + 1 },
-      h("thead", null, h("tr", null, COLUMNS.map((column, index) => h(Heading, { key: index, column, index, order, onOrder })))),
+      { className: "ss-table", "aria-rowcount": total + 1 },
+      h("thead", null, h("tr", null, COLUMNS.map((column, index) => h(Heading, { key: index, column, order, onOrder })))),
       h(
         "tbody",
         null,
         gap(first),
-        rows.slice(first, last).map((row, index) =>
-          h(
+        Array.from({ length: Math.max(last - first, 0) }, (_, place) => {
+          const index = first + place;
+          const found = row(index);
+          if (!found) return h("tr", { key: index, "aria-rowindex": index + 2 }, h("td", { colSpan: COLUMNS.length, className: "ss-muted" }, "…"));
+          const name = label(found);
+          return h(
             "tr",
-            {
-              key: label(row),
-              "aria-rowindex": first + index + 2,
-              "aria-selected": chosen === label(row),
-              "data-partition": label(row),
-              onClick: () => onChoose(row),
-            },
-            COLUMNS.map((column, place) => h("td", { key: place, className: kind(column) }, column.cell(row, at))),
-          ),
-        ),
-        gap(rows.length - last),
+            { key: name, "aria-rowindex": index + 2, "aria-selected": chosen === name, "data-partition": name, onClick: () => onChoose(found) },
+            COLUMNS.map((column, at_) => h("td", { key: at_, className: column.kind }, column.cell(found, at))),
+          );
+        }),
+        gap(total - last),
       ),
     ),
   );
 }
 
-function Heading({ column, index, order, onOrder }) {
-  const chosen = order.column === index;
+function Heading({ column, order, onOrder }) {
+  const chosen = column.by && order.by === column.by;
   const sort = chosen ? (order.down ? "descending" : "ascending") : undefined;
-  const turn = () => onOrder({ column: index, down: chosen ? !order.down : false });
   return h(
     "th",
-    { scope: "col", "aria-sort": sort, className: kind(column) },
-    column.key === undefined ? null : h("button", { onClick: turn }, column.title, chosen && (order.down ? " ▾" : " ▴")),
+    { scope: "col", "aria-sort": sort, className: column.kind },
+    column.by && h("button", { onClick: () => onOrder({ by: column.by, down: chosen ? !order.down : false }) }, column.title, chosen && (order.down ? " ▾" : " ▴")),
   );
 }

@@ -1,7 +1,7 @@
-// The form of the DAG restore, filled in. Its fields are those of the DAG itself, so it never asks for others; it is
-// sent to Airflow's own API, which checks it, with the rights of the user. (Airflow 3.3 cannot open its own form filled in.)
+// The form of a DAG, filled in. Its fields are those of the DAG itself, so it never asks for others; it is sent to
+// Airflow's own API, which checks it, with the rights of the user. (Airflow 3.3 cannot open its own form filled in.)
 
-import { get, post } from "./data.js";
+import { dagIds, get, post } from "./data.js";
 import { Notice, h, runPath } from "./parts.js";
 
 const { useEffect, useRef, useState } = globalThis.React;
@@ -9,28 +9,47 @@ const { Link } = globalThis.ReactRouterDOM;
 
 const types = (schema) => [schema.type].flat();
 
-export function RestoreDialog({ fill, onClose, onStarted }) {
+const FORMS = {
+  restore: { title: "Restore", start: "Start the restore", about: "Each store is built beside the live one and checked before it takes its place. Healthy stores are skipped." },
+  verify: { title: "Verify", start: "Start the verification", about: "Compares the stores of the application with their changelogs and changes nothing. If a restore helps, it starts one." },
+  process: { title: "Process", start: "Start processing", about: "Reads the input up to its present end and brings the stores of the application up to date, exactly once." },
+};
+
+/** The DAG of a job; an application may have one of its own for `process`. */
+async function dagOf(job, application) {
+  const own = `${job}.${application}`;
+  return (await dagIds()).includes(own) ? own : job;
+}
+
+export function StartDialog({ dag: job, fill, onClose, onStarted }) {
   const dialog = useRef(null);
+  const said = useRef(null);
   const [dag, setDag] = useState(null);
   const [values, setValues] = useState({});
   const [state, setState] = useState({});
+  const form = FORMS[job];
   useEffect(() => {
     dialog.current.showModal();
-    get("api/v2/dags/restore/details").then(
-      (found) => {
-        setDag(found);
-        const fields = Object.entries(found.params ?? {});
-        setValues(Object.fromEntries(fields.map(([name, param]) => [name, asText(fill[name] ?? param.value, param.schema)])));
-      },
-      (error) => setState({ error: error.message }),
-    );
+    dagOf(job, fill.application)
+      .then((id) => get(`api/v2/dags/${encodeURIComponent(id)}/details`))
+      .then(
+        (found) => {
+          setDag(found);
+          const fields = Object.entries(found.params ?? {});
+          setValues(Object.fromEntries(fields.map(([name, param]) => [name, asText(fill[name] ?? param.value, param.schema)])));
+        },
+        (error) => setState({ error: error.message }),
+      );
   }, []);
+  useEffect(() => {
+    if (state.run) said.current?.querySelector("a")?.focus();
+  }, [state.run]);
   const start = async (event) => {
     event.preventDefault();
     setState({ busy: true });
     try {
       const fields = Object.entries(dag.params).map(([name, param]) => [name, asValue(values[name], param.schema)]);
-      const run = await post("api/v2/dags/restore/dagRuns", { logical_date: null, conf: Object.fromEntries(fields) });
+      const run = await post(`api/v2/dags/${encodeURIComponent(dag.dag_id)}/dagRuns`, { logical_date: null, conf: Object.fromEntries(fields) });
       setState({ run });
       onStarted();
     } catch (error) {
@@ -44,23 +63,23 @@ export function RestoreDialog({ fill, onClose, onStarted }) {
     h(Field, { key: name, name, param, value: values[name], onChange: (value) => setValues({ ...values, [name]: value }) });
   return h(
     "dialog",
-    { className: "ss-root ss-dialog", ref: dialog, onClose, "aria-labelledby": "ss-restore-title" },
+    { className: "ss-root ss-dialog", ref: dialog, onClose, "aria-labelledby": "ss-start-title" },
     h(
       "form",
       { onSubmit: start },
-      h("h3", { id: "ss-restore-title" }, "Restore"),
-      h("p", { className: "ss-muted" }, "Starts the DAG restore. Each store is built beside the live one and checked before it takes its place; what is whole is skipped."),
-      dag?.is_paused && h(Notice, { title: "The DAG restore is paused." }, "The run will wait until somebody turns it on."),
+      h("h3", { id: "ss-start-title" }, form.title),
+      h("p", { className: "ss-muted" }, `Starts the DAG ${dag?.dag_id ?? job}. ${form.about}`),
+      dag?.is_paused && h(Notice, { title: `The DAG ${dag.dag_id} is paused.` }, "The run waits until somebody unpauses it."),
       !dag && !state.error && h("p", null, "Reading the form …"),
-      own.map(field),
-      others.length > 0 && h("details", null, h("summary", null, "More"), others.map(field)),
-      state.error && h(Notice, { level: "bad", title: "Not started." }, state.error),
-      state.run && h(Notice, { level: "good", title: "Started." }, h(Link, { to: runPath(state.run) }, `Run ${state.run.dag_run_id}`)),
+      // What was sent can be read, but not sent again by mistake.
+      h("fieldset", { disabled: Boolean(state.run || state.busy) }, own.map(field), others.length > 0 && h("details", null, h("summary", null, "More"), others.map(field))),
       h(
         "footer",
-        null,
+        { ref: said },
+        state.error && h(Notice, { level: "bad", title: "Not started." }, state.error),
+        state.run && h(Notice, { level: "good", title: "Started." }, h(Link, { to: runPath(state.run) }, `Run ${state.run.dag_run_id}`), dag.is_paused && `. It waits: the DAG ${dag.dag_id} is paused.`),
         h("button", { type: "button", className: "ss-button", onClick: () => dialog.current.close() }, state.run ? "Close" : "Cancel"),
-        !state.run && h("button", { type: "submit", className: "ss-button ss-primary", disabled: !dag || state.busy }, "Start the restore"),
+        !state.run && h("button", { type: "submit", className: "ss-button ss-primary", disabled: !dag || state.busy }, state.busy ? "Starting …" : form.start),
       ),
     ),
   );

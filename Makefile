@@ -21,7 +21,7 @@ AZURITE = build/azurite/node_modules/.bin/azurite-blob
 SOAK = $(PYTHON_IN_VENV) -m tests.faults.soak --tally $(TALLY) --length $(LENGTH) $(if $(WORKERS),--workers $(WORKERS))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up down test archive-azure ui screenshots faults faults-share interop soak soak-campaign soak-totals mutants conformance bench bench-store bench-process bench-restore bench-verify bench-validate bench-metastore bench-snapshot bench-rewrite docs lint lock clean environment-demo environment-dev
+.PHONY: help demo up down test archive-azure ui screenshots faults faults-share interop soak soak-campaign soak-totals mutants conformance bench bench-store bench-process bench-restore bench-verify bench-validate bench-metastore bench-page bench-snapshot bench-rewrite docs lint lock clean environment-demo environment-dev
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,7 +76,7 @@ screenshots: environment-dev ## as `make ui`, of the whole path alone, and keep 
 conformance: environment-dev ## run the tests that prove a behaviour, and list the behaviours that none proves
 	$(PYTHON_IN_VENV) -m pytest -n 4 --dist loadfile --no-loadscope-reorder --conformance
 
-bench: bench-store bench-process bench-restore bench-verify bench-validate bench-metastore bench-snapshot bench-rewrite ## measure everything beside its peers (build/bench, docs/benchmarks); SCALE=small for a look
+bench: bench-store bench-process bench-restore bench-verify bench-validate bench-metastore bench-page bench-snapshot bench-rewrite ## measure everything beside its peers (build/bench, docs/benchmarks); SCALE=small for a look
 
 bench-store: environment-dev ## measure the stores beside raw rocksdict
 	$(PYTHON_IN_VENV) -m benchmarks.store
@@ -95,6 +95,9 @@ bench-validate: environment-dev ## measure the Spark sources beside Parquet, and
 
 bench-metastore: environment-dev ## measure the metastore: rebuilding 100,000 commands, and how long a command takes
 	$(PYTHON_IN_VENV) -m benchmarks.metastore $(ARGS)
+
+bench-page: environment-dev ## measure the page: what 10,000 and 100,000 store partitions cost the API server
+	$(PYTHON_IN_VENV) -m benchmarks.page $(ARGS)
 
 bench-snapshot: environment-dev ## measure snapshots on s3proxy and in a directory: restores, fetching, publishing; ARGS as above
 	$(PYTHON_IN_VENV) -m benchmarks.snapshot $(ARGS)

@@ -13,11 +13,13 @@ from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.changelogs import logged_stores
 from statestore.discovery.directories import stores_in
+from statestore.discovery.partitions import store_partition_specs
 from statestore.errors import InputError, UnknownApplicationError
 from statestore.metastore.commands import Entry
 from statestore.metastore.effects import record_topics
 from statestore.model import TaskId, check_name
 from statestore.partition.spec import StorePartitionSpec
+from statestore.rewrite.cut import Cut
 from statestore.rewrite.group_offsets import InputPair, ReadsFrom
 from statestore.rewrite.new_application import NewApplication
 from statestore.rewrite.repartition import RepartitionSpec
@@ -107,6 +109,55 @@ def repartition_spec(
         parallelism=parallelism,
     )
     return spec, adopt
+
+
+def clone_spec(
+    asked: PartitionSelection, topics: Topics, cut: Cut, *, to: str, run_bytes: int, parallelism: int
+) -> tuple[RepartitionSpec, Adopt]:
+    """Return what is to be made of a cut, whose stores are still to be fetched, and what has the catalogue know it.
+
+    Raises
+    ------
+    InputError
+        If definitions do not fit each other, or the cut.
+    """
+    (source,) = asked.applications
+    if to == source:
+        raise InputError("--to: expected another name than --application; the application stays as it is")
+    before, after = _entries(asked, source, to)
+    old, new = before.definition, after.definition
+    if [part.input_topic for part in (*old.subtopologies, *new.subtopologies)] != [old.input_topic] * 2:
+        raise InputError(
+            f"{source} reads {', '.join(part.input_topic for part in old.subtopologies)}, and {to} reads "
+            f"{', '.join(part.input_topic for part in new.subtopologies)}: expected the same topic and no other. What "
+            "is in a repartition topic at the cut, a clone would not find"
+        )
+    if others := sorted({where.topic for where in cut.offsets} - {old.input_topic}):
+        raise InputError(f"set {cut.found.uuid} is of the input {', '.join(others)}, and {source} reads another by now")
+    definitions = _definitions(old, new)
+    stores = store_partition_specs(asked.where, topics, [old])
+    for snapshot in cut.snapshots:
+        now, then = definitions.get(snapshot.definition.name), snapshot.definition
+        if now is not None and now.model_dump(exclude=_FREE) != then.model_dump(exclude=_FREE):
+            raise InputError(f"store {then.name} is defined otherwise in set {cut.found.uuid}: use a newer set")
+    made = {
+        name: [_new_store(found, to, definition, found.task.partition) for found in stores if found.store.name == name]
+        for name, definition in definitions.items()
+    }
+    spec = RepartitionSpec(
+        source=stores,
+        new=NewApplication(to, made, dict(after.topics or {})),
+        partitions=_partitions_of(after, None),
+        inputs=[InputPair(old.input_topic, new.input_topic, internal=False, subtopology=0)],
+        renamed={},
+        reads_from=None,
+        any_partitioner=True,  # rows stay where they are
+        run_bytes=run_bytes,
+        started_ms=clock.now_ms(),
+        parallelism=parallelism,
+        cut=cut.offsets,
+    )
+    return spec, _adopter(asked, to)
 
 
 def _renamed(said: Sequence[str]) -> dict[str, str]:

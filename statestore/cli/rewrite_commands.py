@@ -11,6 +11,8 @@ import typer
 
 from statestore import clock
 from statestore.cli import options, output
+from statestore.cli.clone_command import clone
+from statestore.cli.repartition_tables import made, repartition_content, show_repartition
 from statestore.cli.transform_command import rewritten, show_rewritten, transform
 from statestore.errors import InputError
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from statestore.changelog.topics import Topic
     from statestore.cli.selection import Chosen, PartitionSelection
     from statestore.partition.spec import StorePartitionSpec
-    from statestore.rewrite.repartition import MadeStore, RepartitionPlan
+    from statestore.rewrite.repartition import MadeStore
     from statestore.rewrite.reseed import ReseedPlan
     from statestore.rewrite.staged_stores import Rewritten
 
@@ -47,6 +49,7 @@ def rewrite() -> None:
 
 
 app.command()(transform)
+app.command()(clone)
 
 
 @app.command()
@@ -189,85 +192,13 @@ def repartition(
     console = output.console(json)
     rows: list[MadeStore] = []
     with repartitioning(spec, local.runner(parallel)) as work:
-        _show_repartition(console, work.plan)
+        show_repartition(console, work.plan)
         if not dry_run:
             question = f"Make {to} of the state of {work.plan.source}?"
             output.require_yes(question, yes=yes, otherwise="nothing was written")
             rows = work.carry_out(adopt)
             output.say(console, f"{to} is whole: {len(rows)} store partitions were made" if rows else f"{to} is whole")
-        output.write_content(json, {"dry_run": dry_run, **_repartition_content(work.plan), "rows": [*map(_made, rows)]})
-
-
-def _show_repartition(console: Console, plan: RepartitionPlan) -> None:
-    from statestore.cli import tables
-
-    if plan.finishes:
-        output.say(
-            console, "an earlier attempt has made the stores; what is left is the group's offsets and the catalogue"
-        )
-    if plan.discards:
-        output.say(console, f"what an earlier attempt has left of {plan.target} is discarded first")
-    columns = ("store", "partitions>", "new partitions>", "rows>", "bytes>", "expired>", "timestamps not known>")
-    found = (
-        (
-            store.name,
-            store.before,
-            store.after,
-            store.rows,
-            store.bytes,
-            store.counted.expired,
-            store.counted.unknown_times,
-        )
-        for store in plan.stores
-    )
-    if plan.stores:
-        console.print(tables.table(f"{len(plan.stores)} stores of {plan.source}", columns, found))
-    for line in plan.said:
-        output.say(console, line)
-    rows, size = sum(store.rows for store in plan.stores), sum(store.bytes for store in plan.stores)
-    output.say(
-        console,
-        f"{rows} records of {size} bytes, about {plan.seconds:g} s; needs {plan.disk_needed} bytes of disk, "
-        f"{plan.disk_free} are free",
-    )
-
-
-def _repartition_content(plan: RepartitionPlan) -> dict[str, Any]:
-    return {
-        "application": plan.source,
-        "to": plan.target,
-        "partitions": plan.partitions,
-        "finishes": plan.finishes,
-        "discards": plan.discards,
-        "seconds": plan.seconds,
-        "disk_needed": plan.disk_needed,
-        "disk_free": plan.disk_free,
-        "offsets": [
-            {"topic": where.topic, "partition": where.partition, "next_offset": found.next_offset}
-            for where, found in plan.offsets.items()
-        ],
-        "plan": [
-            {
-                "store": store.name,
-                "partitions": store.before,
-                "rows": [*store.counted.rows],
-                "bytes": [*store.counted.bytes],
-                "expired": store.counted.expired,
-                "unknown_timestamps": store.counted.unknown_times,
-            }
-            for store in plan.stores
-        ],
-    }
-
-
-def _made(row: MadeStore) -> dict[str, Any]:
-    return {
-        "application": row.store.application,
-        "store": row.store.store.name,
-        "task": str(row.store.task),
-        "rows": row.rows,
-        "committed": row.committed,
-    }
+        output.write_content(json, {"dry_run": dry_run, **repartition_content(work.plan), "rows": [*map(made, rows)]})
 
 
 def _stores(chosen: Chosen, name: str) -> list[StorePartitionSpec]:

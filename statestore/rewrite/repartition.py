@@ -93,6 +93,9 @@ class RepartitionSpec(NamedTuple):
         Rows stay in their partition.
     parallelism
         Pieces of work that are done at the same time.
+    cut
+        The offsets of the group that the stores of `source` are of: these are copies, and nobody works on them. None:
+        they are those of the application, which must be stopped.
     """
 
     source: Sequence[StorePartitionSpec]
@@ -105,6 +108,7 @@ class RepartitionSpec(NamedTuple):
     run_bytes: int
     started_ms: int
     parallelism: int
+    cut: Mapping[TopicPartition, GroupOffset] | None = None
 
 
 class StorePlan(NamedTuple):
@@ -193,9 +197,9 @@ class Repartition:
         store = spec.source[0]
         self._source = store.application
         self._topics = Topics(store.bootstrap_servers, store.kafka_timeout_s)
-        self._topics.require_no_members(self._source)
+        self._require_no_members()
         self._rewrite = Rewrite("rewrite", self._new.name)
-        self._journal = read_journal(store.state_dir, self._rewrite)
+        self._journal = read_journal(self._new.first.state_dir, self._rewrite)
         self._by_store = by_store(spec.source)
         self._require_fitting_journal()
         require_unused(self._topics, self._new, self._journal)
@@ -216,7 +220,7 @@ class Repartition:
                 f"{self._new.name} was made of {journal.source} with {journal.partitions} partitions by a rewrite that "
                 "was interrupted when all but the group's offsets was done: run that command again"
             )
-        if goes_on_everywhere(self._groups, self._inputs()):
+        if self._spec.cut is not None or goes_on_everywhere(self._groups, self._inputs()):
             return
         store = self._spec.source[0]
         found = committed_offsets(store.bootstrap_servers, self._source, store.kafka_timeout_s)
@@ -233,11 +237,20 @@ class Repartition:
 
     # -- what speaks against it ---------------------------------------------------------------------------------------
 
+    def _require_no_members(self) -> None:
+        if self._spec.cut is None:
+            self._topics.require_no_members(self._source)
+
+    def _require_the_same(self) -> None:
+        """Make sure that nobody has worked on the stores, or on their input, since they were read."""
+        if self._spec.cut is None:
+            require_the_same(self._topics, self._groups, self._inputs(), self._offsets)
+
     def _require_whole(self) -> None:
         """Make sure that each store partition has all of its changelog, and that all are here."""
         for name, stores in self._by_store.items():
             self._require_all_tasks(name, stores)
-            for store in stores:
+            for store in stores if self._spec.cut is None else ():
                 require_caught_up(store, "A new application is only made of such stores, every partition of them")
 
     def _require_all_tasks(self, name: str, stores: Sequence[StorePartitionSpec]) -> None:
@@ -280,6 +293,9 @@ class Repartition:
     def _find_offsets(self) -> NewOffsets:
         if self._journal is not None and self._finishes:
             return NewOffsets(self._journal.group_offsets, {}, [])
+        if self._spec.cut is not None:
+            listed = ", ".join(f"{where} at {offset.next_offset}" for where, offset in self._spec.cut.items())
+            return NewOffsets(self._spec.cut, {}, [f"{self._new.name} begins in {listed}"])
         return new_offsets(self._topics, self._groups, self._inputs())
 
     def _inputs(self) -> Sequence[InputPair]:
@@ -391,9 +407,9 @@ class Repartition:
     def _make(self) -> tuple[RewriteJournal, list[MadeStore]]:
         """Write the changelogs and build the stores; then the journal has all whole."""
         # Whoever was asked may have taken hours.
-        self._topics.require_no_members(self._source)
+        self._require_no_members()
         require_unused(self._topics, self._new, self._journal)
-        require_the_same(self._topics, self._groups, self._inputs(), self._offsets)
+        self._require_the_same()
         state_dir = self._new.first.state_dir
         if self._journal is not None:
             discard(self._topics, self._new, self._journal)
@@ -408,9 +424,9 @@ class Repartition:
             require_written(self._topics, journal)
             rows = self._build(journal, written)
             # Whoever has started meanwhile, elsewhere, takes the topics for whole.
-            self._topics.require_no_members(self._source)
+            self._require_no_members()
             require_unused(self._topics, self._new, journal)
-            require_the_same(self._topics, self._groups, self._inputs(), self._offsets)
+            self._require_the_same()
             require_written(self._topics, journal)
         except (StateStoreError, OSError):
             self._take_back(journal)
@@ -646,7 +662,7 @@ def repartition(spec: RepartitionSpec, run: Runner) -> Iterator[Repartition]:
     store = spec.source[0]
     with ExitStack() as locks:
         locks.enter_context(keep_connections())
-        locks.enter_context(locked_file(rewrite_lock(store.state_dir, spec.new.name), store.lock_wait_s))
+        locks.enter_context(locked_file(rewrite_lock(spec.new.first.state_dir, spec.new.name), store.lock_wait_s))
         for paths in dict.fromkeys(found.paths for found in spec.source):
             locks.enter_context(locked_task(paths, store.lock_wait_s))
         yield Repartition(spec, run)

@@ -1,0 +1,160 @@
+"""An application is made of a set of snapshots of another, which goes on: it has the cut, and processes the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statestore.changelog.group import committed_offsets
+from statestore.changelog.partitioner import partition_of
+from statestore.changelog.topics import Topics
+from statestore.model import TopicPartition
+from statestore.reports import Status
+from tests.integration import broker, dying
+from tests.integration.broker import T0, consume
+from tests.integration.catalogued import CatalogueCommand
+from tests.integration.support import register
+from tests.integration.test_repartition import Counting
+from tests.integration.test_snapshot_sets import WithSets
+from tests.oracle.rows import fold
+
+KEYS = [b"key-%02d" % number for number in range(24)]
+
+
+class Cloned:
+    """An application with a set, which has gone on since, and one without anything that reads the same input."""
+
+    def __init__(self, command: CatalogueCommand, directory: Path) -> None:
+        self.command = command
+        self.source = WithSets(command.servers, directory, partitions=2)
+        self.target = Counting(command.servers, directory, partitions=2)
+        self.target.input = self.source.input
+        self.target.defined(input_topic=self.source.input)
+        definitions = (self.source.definition, self.target.definition)
+        register(command.servers, *definitions, service_id=command.service_id)
+        self.send(KEYS)
+        made = self.source.run_all()
+        assert made is not None
+        self.set = made.snapshot_set or ""
+        self.rows = self.rows_of(self.source)
+        self.send(KEYS[:9], T0 + 100)
+        for task in range(2):  # without a set
+            assert self.source.run(task, archive=None).failure is None
+
+    def send(self, keys: list[bytes], at: int = T0) -> None:
+        for task in range(2):
+            self.source.send([(key, b"1") for key in keys if partition_of(key, 2) == task], task, at)
+
+    @staticmethod
+    def rows_of(application: Any) -> list[dict[bytes, Any]]:
+        return [application.contents(task) for task in range(2)]
+
+    @property
+    def arguments(self) -> list[str]:
+        names = ["--application", self.source.name, "--to", self.target.name]
+        return ["rewrite", "clone", *names, "--archive", self.source.archive.url, "--parallel", "1"]
+
+    def found(self) -> Any:
+        """What a clone must leave as it is."""
+        logs = [consume(self.source.servers, self.source.changelog, task) for task in range(2)]
+        files = {path: path.stat().st_mtime_ns for path in (self.source.state_dir / self.source.name).rglob("*.sst")}
+        return logs, files, committed_offsets(self.source.servers, self.source.name)
+
+    def assert_cloned(self) -> None:
+        """The clone has the rows of the cut, its changelog gives them, and its group is where the set ends."""
+        target = self.target
+        assert self.rows_of(target) == self.rows
+        assert [fold(consume(target.servers, target.changelog, task)[0]) for task in range(2)] == self.rows
+        assert target.statuses() == {Status.OK}
+        known = self.source.known()[0]
+        there = committed_offsets(target.servers, target.name)
+        assert {where: offset.next_offset for where, offset in there.items()} == dict(known.input_offsets)
+        entry = self.command.catalogue.entry(target.name)
+        assert (entry.topics or {})[target.changelog] == Topics(target.servers, 60).require(target.changelog).topic_id
+        own = target.store_spec().paths.own_dir.parent
+        assert not [*own.glob("*.json"), *own.glob("*/swap-*"), *own.glob("*/staging"), *own.glob("*/runs/*")]
+        assert not [*own.parent.glob(".scratch/*")]
+
+    def assert_goes_on(self) -> None:
+        """The clone processes what came behind the cut, and has what the other has."""
+        for task in range(2):
+            assert self.target.run(task).failure is None
+        values = [[{key: row.value for key, row in rows.items()} for rows in self.rows_of(app)] for app in self.both]
+        assert values[0] == values[1]
+
+    @property
+    def both(self) -> tuple[Any, Any]:
+        return self.source, self.target
+
+
+@pytest.fixture
+def cloned(command: CatalogueCommand, tmp_path: Path) -> Cloned:
+    return Cloned(command, tmp_path)
+
+
+def test_a_clone_has_the_cut_and_processes_the_rest_while_the_other_goes_on(cloned: Cloned) -> None:
+    before = cloned.found()
+    planned = cloned.command.shown(*cloned.arguments, "--dry-run")
+    assert (planned["set"], sum(planned["plan"][0]["rows"]), planned["rows"]) == (cloned.set, len(KEYS), [])
+    assert (
+        Topics(cloned.target.servers, 60)
+        .log_ranges([TopicPartition(cloned.target.changelog, 0)])[TopicPartition(cloned.target.changelog, 0)]
+        .high_watermark
+        == 0
+    )
+    with broker.member_of(cloned.source.servers, cloned.source.name, cloned.source.input):
+        cloned.command.shown(*cloned.arguments, "--yes")
+    assert cloned.found() == before
+    cloned.assert_cloned()
+    cloned.assert_goes_on()
+
+
+@pytest.mark.long
+def test_what_speaks_against_it_is_named(cloned: Cloned, tmp_path: Path) -> None:
+    def refused(*options: str) -> str:
+        ran = cloned.command(*cloned.arguments, "--yes", *options)
+        assert ran.code == 2, ran
+        return ran.err
+
+    assert "has no set" in refused("--set", "0" * 32)
+    other = Cloned(cloned.command, tmp_path / "other")
+    assert "is of application" in refused("--set", other.set, "--archive", other.source.archive.url)
+    assert "has no set" in refused("--archive", f"file://{tmp_path}/empty")
+    cloned.target.run(0)
+    assert "has stores already" in refused()
+
+
+@pytest.mark.long
+def test_a_set_that_the_input_does_not_reach_is_refused(cloned: Cloned) -> None:
+    where = TopicPartition(cloned.source.input, 0)
+    end = Topics(cloned.source.servers, 60).log_ranges([where])[where].high_watermark
+    broker.delete_records(cloned.source.servers, cloned.source.input, end)
+    ran = cloned.command(*cloned.arguments, "--yes")
+    assert (ran.code, "what lies in between is gone" in ran.err) == (2, True), ran
+
+
+POINTS = [
+    "rewrite, journal written",
+    "rewrite, topic in the journal",
+    "rewrite, batch sent",
+    "rewrite, all written",
+    "swap, before the last rename:2",
+    "rewrite, store in place:2",
+    "rewrite, whole",
+    "rewrite, offsets committed",
+    "rewrite, adopted",
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", POINTS)
+def test_a_kill_at_any_step_leaves_the_other_as_it_was_and_it_is_run_again(cloned: Cloned, point: str) -> None:
+    before = cloned.found()
+    dying.die_in(dying.CommandLine([*cloned.arguments, "--yes"], cloned.command.settings), point)
+    assert cloned.found() == before
+    assert "is being made by `statestore rewrite`" in cloned.target.fails("LockedError")
+    cloned.command.shown(*cloned.arguments, "--yes")
+    cloned.assert_cloned()
+    cloned.assert_goes_on()

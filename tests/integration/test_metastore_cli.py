@@ -463,7 +463,7 @@ def test_an_application_that_feeds_another_is_not_dropped_silently(
     command.apply(first, second)
     fed = f"application {first.name} feeds {second.name} (through topic {second.input_topic})"
     ran = command("drop", first.name)
-    assert (ran.code, fed in ran.err, "add --yes" in ran.err) == (2, True, True)
+    assert (ran.code, fed in ran.err, "Add --yes" in ran.err) == (2, True, True)
     ran = command.answered("n", "drop", first.name)
     assert (ran.code, fed in ran.err) == (2, True)
 

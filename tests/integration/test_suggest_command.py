@@ -44,7 +44,7 @@ def test_a_suite_is_proposed_for_a_store_that_is_in_use(application: Application
     assert all(one["description"] for one in json.loads(out.read_text())["expectations"])
 
     again = run(STORE, "--out", str(out))
-    assert (again.code, "is there already" in again.err) == (2, True)
+    assert (again.code, "already exists" in again.err) == (2, True)
 
 
 @pytest.mark.long

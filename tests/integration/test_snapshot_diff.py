@@ -107,7 +107,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path, diff: Diff) -> None:
     for names, message in (
         ((first.name, other.name), "name two of the same store partition"),
         ((first.name, plain.name), "redefined in between: format was timestamped, then plain"),
-        ((supplied.name, first.name), "supplier a:b: nothing is known of its files"),
+        ((supplied.name, first.name), "supplier a:b: its file format is unknown"),
         ((first.name, "none"), "has no snapshot none"),
         ((first.name,), "expected the name of another snapshot, or --state-dir"),
         ((first.name, "--state-dir", tmp_path / "none"), "app/counts/0_0 has no store in"),

@@ -21,7 +21,7 @@ AZURITE = build/azurite/node_modules/.bin/azurite-blob
 SOAK = $(PYTHON_IN_VENV) -m tests.faults.soak --tally $(TALLY) --length $(LENGTH) $(if $(WORKERS),--workers $(WORKERS))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up down test archive-azure ui screenshots faults faults-share interop soak soak-campaign soak-totals mutants conformance bench bench-store bench-process bench-restore bench-verify bench-validate bench-metastore bench-page bench-snapshot bench-rewrite docs lint lock clean environment-demo environment-dev
+.PHONY: help demo up down test archive-azure ui screenshots recording faults faults-share interop soak soak-campaign soak-totals mutants conformance bench bench-store bench-process bench-restore bench-verify bench-validate bench-metastore bench-page bench-snapshot bench-rewrite docs lint lock clean environment-demo environment-dev
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ ui: environment-dev ## look at the page in Chromium, on a real Airflow; ARGS are
 
 screenshots: environment-dev ## as `make ui`, of the whole path alone, and keep its pictures in docs/screenshots
 	STATESTORE_SCREENSHOTS=docs/screenshots $(PYTHON_IN_VENV) -m pytest -m browser tests/ui/test_whole_path_in_browser.py $(ARGS)
+
+recording: environment-demo ## damage, verify and restore stores on a real Kafka, and draw the session as docs/pictures/recording.svg
+	@$(PYTHON_IN_VENV) -m demo.recording
 
 conformance: environment-dev ## run the tests that prove a behaviour, and list the behaviours that none proves
 	$(PYTHON_IN_VENV) -m pytest -n 4 --dist loadfile --no-loadscope-reorder --conformance

@@ -73,7 +73,7 @@ def _session(terminal: _Terminal) -> list[Command]:
         terminal.run("rm -r state/flight-delays/0_0/rocksdb/aircraft"),
         terminal.run(f"echo damage | dd of={damaged} bs=1 seek=5000 conv=notrunc status=none"),
         terminal.run(f"statestore verify {_STORE}", expected=1),
-        terminal.run(f"statestore restore {_STORE} --quiet"),
+        terminal.run(f"statestore restore {_STORE}"),
         terminal.run(f"statestore verify {_STORE} --depth deep"),
     ]
 

@@ -26,6 +26,7 @@ POLICY = (
 )
 #: Validations that the index has, the newest.
 MOST = 500
+_COLUMNS = ("Verdict", "Store", "Expectations", "Run", "Ended", "Plots")
 _MARKS = {"passed": "text-success", "failed": "text-danger", "error": "text-warning"}
 
 
@@ -53,9 +54,10 @@ def index(root: Location) -> str | None:
     rows = list(_rows(root))
     if not rows:
         return None
-    heads = "".join(f"<th>{name}" for name in ("Verdict", "Store", "Expectations", "Run", "Ended", "Plots"))
+    heads = "".join(f"<th>{name}" for name in _COLUMNS)
     page = (
-        "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>Data Docs</title></head><body>"
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
+        "<meta name='viewport' content='width=device-width, initial-scale=1'><title>Data Docs</title></head><body>"
         f"<div class='container-fluid'><h1>Data Docs</h1><p>What the newest {len(rows):,} validations have found.</p>"
         f"<table class='index'><thead><tr>{heads}</thead><tbody>{''.join(rows)}</tbody></table></div></body></html>"
     )
@@ -72,7 +74,14 @@ def _rows(root: Location) -> Iterator[str]:
         drawn.add(store)
         ended = datetime.fromtimestamp(modified_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
         cells = (*_told(root, file, verdict), escape(readable(file.stem)), ended, plots)
-        yield f"<tr>{''.join(f'<td>{cell}' for cell in cells)}</tr>"
+        named = zip(_COLUMNS, cells, strict=True)
+        # What needs no name: a verdict, and the store that it is about.
+        yield f"<tr>{''.join(_cell(name if at > 1 else '', cell) for at, (name, cell) in enumerate(named))}</tr>"
+
+
+def _cell(name: str, content: str) -> str:
+    """Return a cell, with the name of its column where a narrow window shows no heads."""
+    return f"<td data-name='{name}'>{content}</td>" if name and content else f"<td>{content}</td>"
 
 
 class _File(NamedTuple):

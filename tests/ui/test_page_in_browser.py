@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 
@@ -13,6 +14,7 @@ from demo.airflow import Airflow
 from demo.installation import Installation
 from demo.kafka import free_port
 from demo.processes import Processes, wait_until
+from statestore.objects.path import write_whole
 from statestore.reports import Failure, RestorePoint, Status
 from tests.ui.browser import Person
 from tests.ui.made_reports import Reports, restored, validated, verify_row
@@ -68,6 +70,42 @@ def person(request, browser, api_server):
     yield person
     person.close()
     assert person.errors == []
+
+
+@pytest.fixture
+def made_data_docs(api_server):
+    """Data Docs of one validation, by Great Expectations itself."""
+    import great_expectations as gx
+    import pandas as pd
+    from great_expectations.checkpoint import Checkpoint, UpdateDataDocsAction
+    from great_expectations.expectations import ExpectColumnValuesToBeBetween, ExpectColumnValuesToBeInSet
+    from statestore_expectations.data_docs import SITE, context_of
+
+    directory = api_server[2].data_docs_dir
+    context = context_of(directory)
+    batch = context.data_sources.add_pandas("stores").add_dataframe_asset("shop.orders")
+    suite = gx.ExpectationSuite("shop.orders")
+    suite.add_expectation(ExpectColumnValuesToBeBetween(column="value", min_value=0))
+    suite.add_expectation(
+        ExpectColumnValuesToBeInSet(column="key", value_set=[f"key-{number}" for number in range(30)])
+    )
+    suite = context.suites.add(suite)
+    data = batch.add_batch_definition_whole_dataframe("all")
+    definition = gx.ValidationDefinition(name="orders", data=data, suite=suite)
+    checkpoint = Checkpoint(
+        name="orders",
+        validation_definitions=[context.validation_definitions.add(definition)],
+        actions=[UpdateDataDocsAction(name="docs", site_names=[SITE])],
+        result_format="COMPLETE",
+    )
+    rows = pd.DataFrame({"key": ["k" * 80, "key-1"], "value": [1, -3]})
+    context.checkpoints.add(checkpoint).run(batch_parameters={"dataframe": rows})
+    (page,) = directory.glob("validations/**/*.html")
+    told = {"application": "shop", "store": "orders", "verdict": "failed", "expectations": 2, "data_docs": str(page)}
+    verdict = directory / "verdicts" / "shop.orders" / "restore__manual__2026-11-27T10_03_09.592450_00_00-abcdef12.json"
+    write_whole(verdict, json.dumps({**told, "failed_expectations": ["expect_column_values_to_be_between"]}))
+    yield
+    shutil.rmtree(directory)
 
 
 def test_before_the_first_run_the_page_says_what_to_do(person, laid):
@@ -347,3 +385,19 @@ def test_the_page_follows_airflow_s_theme(person, laid, is_dark):
     }"""
     assert (page.evaluate(lightness, ".ss-table td") > 128) == is_dark
     assert (page.evaluate(lightness, ".ss-badge") > 128) == is_dark
+
+
+@pytest.mark.parametrize("person", ["light 390", "dark 390"], indirect=True)
+def test_data_docs_are_readable_on_a_phone_and_have_their_stylesheet(person, laid, api_server, made_data_docs):
+    page = person.open("/statestore/docs/")
+    styled = (
+        "[...document.styleSheets].some(sheet => sheet.href?.endsWith('/ui/data-docs.css') && sheet.cssRules.length)"
+    )
+    width = "document.documentElement.scrollWidth"
+    assert page.evaluate(styled)
+    assert page.evaluate(width) == 390
+    expect(page.get_by_text("expect_column_values_to_be_between")).to_be_visible()
+    page.get_by_role("link", name="shop/orders").click()
+    expect(page.get_by_text("values must be greater than or equal to 0").first).to_be_visible()
+    assert page.evaluate(styled)
+    assert page.evaluate(width) == 390

@@ -98,7 +98,7 @@ class Place:
 
 @pytest.fixture
 def place():
-    # Not pytest's own directory: paths stand in the pictures.
+    # Not pytest's own directory: the paths of an installation have to be short.
     with tempfile.TemporaryDirectory(prefix="stores-") as root, Processes(Path(root)) as processes:
         yield Place(processes, Path(root) / "installation")
 
@@ -107,14 +107,29 @@ def number(text: str) -> int:
     return int(text.replace(",", ""))
 
 
-class Pictures:
-    """Takes pictures of pages, in the light and in the dark."""
+#: Writes another directory wherever the page names one.
+_RENAME = """([from, to]) => {
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    for (let text; (text = texts.nextNode()); ) text.data = text.data.replaceAll(from, to);
+}"""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+
+class Pictures:
+    """Takes pictures of pages, in the light and in the dark.
+
+    Parameters
+    ----------
+    root
+        The installation's directory, of this run alone: pictures show another one in its place.
+    """
+
+    def __init__(self, directory: Path, root: Path) -> None:
+        self._directory, self._root = directory, root
         directory.mkdir(parents=True, exist_ok=True)
 
     def take(self, page: Page, name: str, *, dark: bool = False) -> None:
+        page.evaluate(_RENAME, [str(self._root), "/var/lib/statestore"])
+        assert str(self._root.parent) not in page.inner_text("body")
         page.screenshot(path=self._directory / f"{name}.png", animations="disabled")
         if dark:
             page.emulate_media(color_scheme="dark")
@@ -136,7 +151,8 @@ def offsets(page: Page, but: str = "0") -> str:
 
 
 def test_a_damaged_store_turns_red_and_is_restored_from_the_page(place, browser, tmp_path):
-    pictures = Pictures(Path(os.environ.get("STATESTORE_SCREENSHOTS") or tmp_path / "pictures"))
+    directory = Path(os.environ.get("STATESTORE_SCREENSHOTS") or tmp_path / "pictures")
+    pictures = Pictures(directory, place.installation.root)
     place.run("process")
     place.run("verify")
     person = Person(browser, place.airflow.url, place.token)

@@ -22,6 +22,7 @@ from statestore_dags.assets import STORES, emit, processed_by
 from statestore_dags.connections import kafka_connection
 from statestore_dags.mapped_tasks import by_application, squares
 from statestore_dags.mapped_tasks import check as check
+from statestore_dags.metastore_health import health_told
 from statestore_dags.report_parts import gather, job_of, report_path
 from statestore_dags.retrying import RETRIED, bad_input_fails, retried_reads
 from statestore_dags.schedules import depth_after_process
@@ -59,7 +60,8 @@ def plan(
     with bad_input_fails(), kafka_connection(), reports_access():
         require_known_fields(dag_run.conf, dag.params)
         settings = load_settings()
-        view = Metastore.of(settings).require_running()
+        with health_told(settings.reports_dir):
+            view = Metastore.of(settings).require_running()
         applications = view.catalogue.definitions()
         remember(settings.reports_dir, applications)
         log.info("definitions of catalogue %s", view.pin)

@@ -84,7 +84,8 @@ def overview(request: Request) -> Response:
     Response
         `as_of_ms`: when the newest of the runs ended. `applications`: for each, how many store partitions have which
         status and level, its lag, and when it was last verified. `problems`: files that could not be read, each with a
-        `path` and a `message`; `missing` if there is no reports directory yet.
+        `path` and a `message`; `missing` if there is no reports directory yet. `degraded`: if the last run has found
+        the metastore DEGRADED, the `reason`, and when.
     """
     answer = overviews.get(_reports(), _data_docs())
     headers = {**_HEADERS, "ETag": f'"{answer.tag}"'}

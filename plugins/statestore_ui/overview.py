@@ -15,9 +15,9 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from statestore.errors import StateStoreError
 from statestore.objects.path import Location
 from statestore.reports import Status
+from statestore_ui.metastore_files import Changing, Defined, defined, degraded, metastore_files
 from statestore_ui.partition_health import Newest, Standing, stand
 from statestore_ui.partition_pages import Pages, Partition
 from statestore_ui.recent import Recent
@@ -58,7 +58,8 @@ class Overviews:
         self._last: Overview | None = None
         self._recent = Recent[Overview]()
         self._listed: list[ReportFile] = []
-        self._names = _Names()
+        self._names = Changing("names.json", defined)
+        self._health = Changing("degraded.json", degraded)
         self._passing = False
 
     def get(self, reports_dir: Location, data_docs_dir: Location) -> Overview:
@@ -72,49 +73,18 @@ class Overviews:
             there = {file.job for file in listed}
             listed += [file for file in self._listed if file.job not in there]
         self._listed = listed
-        defined = self._names.get(reports_dir)
-        tag = sha256(repr((listed, problems, defined, data_docs_dir)).encode()).hexdigest()[:32]
+        of_metastore = metastore_files(reports_dir)
+        names, wrong = self._names.get(of_metastore), self._health.get(of_metastore)
+        tag = sha256(repr((listed, problems, names, wrong, data_docs_dir)).encode()).hexdigest()[:32]
         if self._last is None or self._last.tag != tag or self._passing:
-            reading = _Reading(self.files, listed, problems, defined)
+            reading = _Reading(self.files, listed, problems, names)
             partitions = reading.partitions()
             self._passing = reading.passing
             self.files.forget_others(listed)
-            summary = json.dumps(reading.summary(partitions), separators=(",", ":"), ensure_ascii=False).encode()
+            told = {**reading.summary(partitions), "degraded": wrong}
+            summary = json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode()
             self._last = Overview(tag, summary, Pages(tag, partitions, data_docs_dir.absolute()))
         return self._last
-
-
-class _Defined(NamedTuple):
-    """Applications and stores of the catalogue, as a DAG run has found them (dags/statestore_dags/suggestions.py)."""
-
-    stores: dict[str, list[str]]
-    found_ms: int
-
-    def has(self, application: str, store: str) -> bool:
-        return store in self.stores.get(application, [])
-
-
-class _Names:
-    """Reads what is defined, and again only if it was written again."""
-
-    def __init__(self) -> None:
-        self._read: tuple[Location, int, int, _Defined] | None = None
-
-    def get(self, reports_dir: Location) -> _Defined | None:
-        """None if that is not known; then nothing is taken for removed."""
-        path = reports_dir / "metastore" / "names.json"
-        try:
-            stat = path.stat()
-            known = path, stat.st_mtime_ns, stat.st_ctime_ns
-            if self._read is None or self._read[:3] != known:
-                names = json.loads(path.read_bytes()).items()
-                stores = {str(name): [str(store) for store in found] for name, found in names}
-                self._read = (*known, _Defined(stores, stat.st_mtime_ns // 1_000_000))
-        except StateStoreError:
-            return None if self._read is None else self._read[3]
-        except (OSError, ValueError, AttributeError, TypeError):
-            return None
-        return self._read[3]
 
 
 class _Found(NamedTuple):
@@ -128,7 +98,7 @@ class _Reading:
     """One look at all reports."""
 
     def __init__(
-        self, files: ReportFiles, listed: list[ReportFile], problems: list[Problem], defined: _Defined | None
+        self, files: ReportFiles, listed: list[ReportFile], problems: list[Problem], defined: Defined | None
     ) -> None:
         self._files, self._listed, self._problems = files, listed, list(problems)
         self._defined = defined

@@ -6,6 +6,7 @@ import json
 import os
 
 import pytest
+from statestore_dags.metastore_health import health_told
 from statestore_dags.suggestions import remember
 from statestore_ui import report_rows
 from statestore_ui.overview import Overviews
@@ -13,6 +14,7 @@ from statestore_ui.partition_health import RESTORED, UNVERIFIED
 from statestore_ui.partition_pages import Question
 from statestore_ui.report_rows import Run
 
+from statestore.errors import MetastoreDegradedError
 from statestore.metastore.definition_files import parse_definitions
 from statestore.reports import Failure, RestorePlanReport, RestorePlanRow, RestorePoint, Status, write_report
 from tests.ui.made_reports import T0, names, restored, validated, verify_row
@@ -292,6 +294,20 @@ def test_rows_lead_to_their_run_their_report_and_their_data_docs(reports, show, 
 def test_a_page_outside_the_data_docs_has_no_link(reports, show):
     reports.validate([validated(data_docs="/etc/passwd")], 2)
     assert "data_docs" not in only_row(show())["validate"]
+
+
+def test_a_degraded_metastore_is_told_until_a_run_finds_it_running(reports, show):
+    reports.verify([verify_row()], 1)
+    with pytest.raises(MetastoreDegradedError), health_told(reports.directory):
+        raise MetastoreDegradedError("the metastore is DEGRADED: its topic was emptied")
+    assert "its topic was emptied" in show()["degraded"]["reason"]
+    (reports.directory / "metastore" / "degraded.json").write_text("[1")
+    assert show()["degraded"] is None
+    with pytest.raises(MetastoreDegradedError), health_told(reports.directory):
+        raise MetastoreDegradedError("again")
+    with health_told(reports.directory):
+        pass
+    assert (show()["degraded"], list((reports.directory / "metastore").iterdir())) == (None, [])
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------------

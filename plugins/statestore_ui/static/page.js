@@ -45,6 +45,16 @@ export function StateStores() {
       data && h("span", { className: "ss-muted" }, "newest report ", h(Ago, { ms: data.as_of_ms, now })),
     ),
     failed && h(Notice, { level: "bad", title: data ? "Not up to date." : "Nothing to show." }, failed),
+    data?.degraded &&
+      h(
+        Notice,
+        { level: "bad", title: "No job starts." },
+        `${data.degraded.reason}. Found `,
+        h(Ago, { ms: data.degraded.found_ms, now }),
+        ". ",
+        h("code", null, "statestore metastore status"),
+        " gives the reason of now; docs/metastore.md says what to do.",
+      ),
     data?.problems.map((problem) => h(Notice, { key: problem.path, title: problem.path }, problem.message)),
     data?.more_problems > 0 && h(Notice, { title: `${data.more_problems} more files` }, "cannot be read."),
     h(Running, running),

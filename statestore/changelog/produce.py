@@ -220,10 +220,11 @@ class ColumnProducer:
         rounds.ask_all(left, ask)
 
     def _too_large(self, batch: _EncodedBatch) -> InputError:
+        what = "a record" if batch.records == 1 else f"a batch of {batch.records} records"
         return InputError(
-            f"{batch.records} records from key {batch.first_key!r:.120} on have {len(batch.body)} compressed bytes, "
-            f"more than topic {self._topic} takes: its max.message.bytes is {self._max_batch_bytes}. Raise the topic's "
-            "max.message.bytes, then run again"
+            f"{what} of {len(batch.body)} compressed bytes, with key {batch.first_key!r:.120}, is larger than topic "
+            f"{self._topic} takes: its max.message.bytes is {self._max_batch_bytes}. Increase the topic's "
+            "max.message.bytes, or make the record smaller, then run again"
         )
 
 

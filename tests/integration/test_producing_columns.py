@@ -78,7 +78,7 @@ def test_a_record_that_its_topic_does_not_take_is_named(bootstrap_servers: str, 
     producer = ColumnProducer(bootstrap_servers, topic, 30, 50_000)
     send(producer, 0, [(b"small", b"1", T0)])
     send(producer, 1, [(b"the key", random.Random(1).randbytes(90_000), T0)])
-    with pytest.raises(InputError, match=r"1 records from key b'the key' on .* max.message.bytes is 50000"):
+    with pytest.raises(InputError, match=r"a record of .* b'the key', is larger .* max.message.bytes is 50000"):
         producer.flush()
 
 

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from statestore import clock
+from statestore import clock, kill_switch
 from statestore.archive.archive import archive_of
 from statestore.changelog.topics import Topics
 from statestore.config import Settings, load_settings
@@ -132,12 +132,14 @@ class StateStoreWriter(DataSourceArrowWriter):
                 if batch.num_rows:
                     encoded = encoder.encode(batch)
                     _require_places(encoded, attempt.add(encoded.users_keys, encoded.rows))
+                    kill_switch.reached("write, batch staged")
         return StagedMessage(attempt.staged)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Give the staged rows to the store, and write the report of it."""
         forget_importers()
         stage = RowStage(self._stage, [found.attempt for found in messages if isinstance(found, StagedMessage)])
+        kill_switch.reached("write, all staged")
         planned, started, rows = plan_write(self._options), clock.now_ms(), list[WriteRow]()
         try:
             if self._overwrites:

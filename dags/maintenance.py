@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from airflow.sdk import DAG
-from statestore_dags.every_dag import every_dag
+from statestore_dags.every_dag import every_dag, in_each_environment
 from statestore_dags.form import field
 from statestore_dags.schedules import schedule
 from statestore_dags.steps import job_steps
 
+from statestore.environments import Environment
 from statestore.requests.maintenance import MaintenanceRequest
 
 DOC = """
@@ -37,13 +38,20 @@ If it is in use, its mapped task is skipped, and the next run looks again. With 
 Correct what the log names, often an owner or a permission, and wait for the next run or start this DAG again.
 """
 
-with DAG(
-    dag_id="maintenance",
-    description="Remove old reports, replaced stores, snapshots and files of killed restores",
-    doc_md=DOC,
-    schedule=schedule("STATESTORE_MAINTENANCE_SCHEDULE", "43 3 * * *"),
-    catchup=False,
-    **every_dag(),
-    params={"dry_run": field(MaintenanceRequest, "dry_run")},
-):
-    job_steps("maintenance")
+
+def _dag(environment: Environment) -> None:
+    if not environment.has_own_files:
+        return
+    with DAG(
+        dag_id=environment.dag_id("maintenance"),
+        description="Remove old reports, replaced stores, snapshots and files of killed restores",
+        doc_md=DOC,
+        schedule=schedule("STATESTORE_MAINTENANCE_SCHEDULE", "43 3 * * *"),
+        catchup=False,
+        **every_dag(),
+        params={"dry_run": field(MaintenanceRequest, "dry_run")},
+    ):
+        job_steps("maintenance")
+
+
+in_each_environment(_dag)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from airflow.sdk import DAG, Param
-from statestore_dags.every_dag import BY_HAND, every_dag
+from statestore_dags.every_dag import BY_HAND, every_dag, in_each_environment
 from statestore_dags.mapped_tasks import check
 from statestore_dags.registering import apply_definitions, plan_definitions
+
+from statestore.environments import Environment
 
 DOC = """
 ### What it does
@@ -27,30 +29,36 @@ Correct what the log names and start this DAG again. If the metastore is DEGRADE
 the reason and the remedy.
 """
 
-with DAG(
-    dag_id="metastore",
-    description="Apply definitions of applications and stores to the catalogue",
-    doc_md=DOC,
-    schedule=None,
-    allowed_run_types=BY_HAND,
-    is_paused_upon_creation=False,
-    **every_dag(),
-    params={
-        "definitions": Param(
-            type="string",
-            format="multiline",
-            minLength=1,
-            title="Definitions",
-            description_md="YAML of applications, a line `---` between them; `statestore get` prints what there is.",
-        ),
-        "dry_run": Param(
-            False,
-            type="boolean",
-            title="Only show the plan",
-            description="On: nothing is changed.",
-        ),
-    },
-):
-    planned = plan_definitions()
-    # Airflow's type of what a task returns does not tell that each of several outputs has a name.
-    check.expand(square=apply_definitions(planned["catalogue"], planned["rows"]))  # type: ignore[index]
+
+def _dag(environment: Environment) -> None:
+    with DAG(
+        dag_id=environment.dag_id("metastore"),
+        description="Apply definitions of applications and stores to the catalogue",
+        doc_md=DOC,
+        schedule=None,
+        allowed_run_types=BY_HAND,
+        is_paused_upon_creation=False,
+        **every_dag(),
+        params={
+            "definitions": Param(
+                type="string",
+                format="multiline",
+                minLength=1,
+                title="Definitions",
+                description_md="YAML of applications, a line `---` between them; `statestore get` prints what there "
+                "is.",
+            ),
+            "dry_run": Param(
+                False,
+                type="boolean",
+                title="Only show the plan",
+                description="On: nothing is changed.",
+            ),
+        },
+    ):
+        planned = plan_definitions()
+        # Airflow's type of what a task returns does not tell that each of several outputs has a name.
+        check.expand(square=apply_definitions(planned["catalogue"], planned["rows"]))  # type: ignore[index]
+
+
+in_each_environment(_dag)

@@ -7,11 +7,13 @@ watched and alerted by itself, and a long run of another does not hold it up. ST
 from __future__ import annotations
 
 from airflow.sdk import DAG, Param
-from statestore_dags.assets import PROCESSED
-from statestore_dags.every_dag import every_dag
+from statestore_dags.assets import processed_asset
+from statestore_dags.every_dag import every_dag, in_each_environment
 from statestore_dags.form import application_field
 from statestore_dags.schedules import process_schedules, schedule
 from statestore_dags.steps import job_steps, told
+
+from statestore.environments import Environment
 
 DOC = """
 ### What it does
@@ -46,22 +48,26 @@ def _dag(dag_id: str, when: str | None, application: Param, without: list[str]) 
         params={"application": application},
     ):
         steps = job_steps("process", without=without)
-        steps.check >> told(PROCESSED, steps.report)
+        steps.check >> told(processed_asset(), steps.report)
 
 
-_own = process_schedules()
-_dag(
-    "process",
-    schedule("STATESTORE_PROCESS_SCHEDULE", "*/10 * * * *"),
-    application_field(
-        "The one application to process. Blank: all in the catalogue that have no schedule of their own."
-    ),
-    sorted(_own),
-)
-for _name, _when in _own.items():
+def _dags(environment: Environment) -> None:
+    own = process_schedules()
     _dag(
-        f"process.{_name}",
-        _when,
-        Param(_name, type="string", enum=[_name], title="Application", description="The application of this DAG."),
-        [],
+        environment.dag_id("process"),
+        schedule("STATESTORE_PROCESS_SCHEDULE", "*/10 * * * *"),
+        application_field(
+            "The one application to process. Blank: all of this environment that have no schedule of their own."
+        ),
+        sorted(own),
     )
+    for name, when in own.items():
+        _dag(
+            environment.dag_id(f"process.{name}"),
+            when,
+            Param(name, type="string", enum=[name], title="Application", description="The application of this DAG."),
+            [],
+        )
+
+
+in_each_environment(_dags)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, Param
 from statestore_dags.approval import always_wanted, approve
-from statestore_dags.every_dag import BY_HAND, every_dag
+from statestore_dags.every_dag import BY_HAND, every_dag, in_each_environment
 from statestore_dags.form import application_field, field
 from statestore_dags.row_summaries import wants_validation
 from statestore_dags.steps import job_steps, trigger_once
 from statestore_dags.suggestions import suggested_stores
 
+from statestore.environments import Environment
 from statestore.requests.restore import RestoreRequest
 
 DOC = """
@@ -37,69 +38,74 @@ If *approve* waits, answer it (*Required actions*, above the grid). Remove the c
 disk or an application that still uses the store. Then start this DAG again with the same form, or clear *spark*.
 """
 
-with DAG(
-    dag_id="restore",
-    description="Rebuild state stores from their changelogs",
-    doc_md=DOC,
-    schedule=None,
-    allowed_run_types=BY_HAND,
-    # `verify` starts it; on a new installation a paused DAG would keep such runs waiting unseen.
-    is_paused_upon_creation=False,
-    **every_dag(),
-    params={
-        "application": application_field("Name of the application whose stores are restored (its application.id)."),
-        "stores": field(RestoreRequest, "stores", **suggested_stores()),
-        "partitions": field(RestoreRequest, "partitions", description="Such as [0, 3]. Blank: all partitions."),
-        "mode": field(
-            RestoreRequest,
-            "mode",
-            values_display={
-                "auto": "auto: the tail where that is enough, otherwise full",
-                "tail": "tail: replay what the store has not seen",
-                "snapshot": "snapshot: the newest snapshot of the archive, and the rest of the changelog",
-                "full": "full: rebuild from the whole changelog",
-                "as-of": "as-of: build the store as it was at a point, elsewhere",
-            },
-        ),
-        "as_of": Param(
-            None,
-            type=["null", "string"],
-            title="As of",
-            description_md="With mode *as-of*: the last changelog offset in the store, such as `1200`, or a time in "
-            "ISO 8601, such as `2026-01-31T12:00:00+00:00`. Otherwise leave it blank.",
-        ),
-        "snapshot": field(
-            RestoreRequest,
-            "snapshot",
-            description_md="With mode *snapshot* or *as-of*: begin with the snapshot of this name, of one "
-            "store partition. Blank: the newest that can be used.",
-        ),
-        "dry_run": field(RestoreRequest, "dry_run"),
-        "deep_check": Param(
-            False,
-            type="boolean",
-            title="Read every row before the swap",
-            description="Off: a new store is checked by its files.",
-        ),
-        "force": field(RestoreRequest, "force"),
-        "accept_loss": field(RestoreRequest, "accept_loss"),
-        "best_effort": field(RestoreRequest, "best_effort"),
-        "approval": Param(
-            always_wanted(),
-            type="boolean",
-            title="Ask before stores are rebuilt",
-            description_md="On: this run waits until a person approves it. Where `STATESTORE_RESTORE_APPROVAL` is set, "
-            "each run does.",
-        ),
-        "verify_report": field(
-            RestoreRequest,
-            "verify_report",
-            section="Set by verify",
-            description="Path of a report below the reports directory: everything it found is restored as it says; "
-            "only the switches for the plan, the check, the approval and what may be lost may be set with it. verify "
-            "fills this in; by hand leave it blank.",
-        ),
-    },
-):
-    steps = job_steps("restore", approve=approve)
-    trigger_once("validate", wants_validation, steps, "restore_report")
+
+def _dag(environment: Environment) -> None:
+    with DAG(
+        dag_id=environment.dag_id("restore"),
+        description="Rebuild state stores from their changelogs",
+        doc_md=DOC,
+        schedule=None,
+        allowed_run_types=BY_HAND,
+        # `verify` starts it; on a new installation a paused DAG would keep such runs waiting unseen.
+        is_paused_upon_creation=False,
+        **every_dag(),
+        params={
+            "application": application_field("Name of the application whose stores are restored (its application.id)."),
+            "stores": field(RestoreRequest, "stores", **suggested_stores()),
+            "partitions": field(RestoreRequest, "partitions", description="Such as [0, 3]. Blank: all partitions."),
+            "mode": field(
+                RestoreRequest,
+                "mode",
+                values_display={
+                    "auto": "auto: the tail where that is enough, otherwise full",
+                    "tail": "tail: replay what the store has not seen",
+                    "snapshot": "snapshot: the newest snapshot of the archive, and the rest of the changelog",
+                    "full": "full: rebuild from the whole changelog",
+                    "as-of": "as-of: build the store as it was at a point, elsewhere",
+                },
+            ),
+            "as_of": Param(
+                None,
+                type=["null", "string"],
+                title="As of",
+                description_md="With mode *as-of*: the last changelog offset in the store, such as `1200`, or a time "
+                "in ISO 8601, such as `2026-01-31T12:00:00+00:00`. Otherwise leave it blank.",
+            ),
+            "snapshot": field(
+                RestoreRequest,
+                "snapshot",
+                description_md="With mode *snapshot* or *as-of*: begin with the snapshot of this name, of one "
+                "store partition. Blank: the newest that can be used.",
+            ),
+            "dry_run": field(RestoreRequest, "dry_run"),
+            "deep_check": Param(
+                False,
+                type="boolean",
+                title="Read every row before the swap",
+                description="Off: a new store is checked by its files.",
+            ),
+            "force": field(RestoreRequest, "force"),
+            "accept_loss": field(RestoreRequest, "accept_loss"),
+            "best_effort": field(RestoreRequest, "best_effort"),
+            "approval": Param(
+                always_wanted(),
+                type="boolean",
+                title="Ask before stores are rebuilt",
+                description_md="On: this run waits until a person approves it. Where `STATESTORE_RESTORE_APPROVAL` is "
+                "set, each run does.",
+            ),
+            "verify_report": field(
+                RestoreRequest,
+                "verify_report",
+                section="Set by verify",
+                description="Path of a report below the reports directory: everything it found is restored as it says; "
+                "only the switches for the plan, the check, the approval and what may be lost may be set with it. "
+                "verify fills this in; by hand leave it blank.",
+            ),
+        },
+    ):
+        steps = job_steps("restore", approve=approve)
+        trigger_once("validate", wants_validation, steps, "restore_report")
+
+
+in_each_environment(_dag)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from airflow.sdk import DAG
-from statestore_dags.every_dag import every_dag
+from statestore_dags.every_dag import every_dag, in_each_environment
 from statestore_dags.form import application_field, field
 from statestore_dags.schedules import snapshot_schedule
 from statestore_dags.steps import job_steps
 from statestore_dags.suggestions import suggested_stores
 
+from statestore.environments import Environment
 from statestore.requests.snapshot import SnapshotRequest
 
 DOC = """
@@ -36,20 +37,25 @@ says what is missing. To make one anyway, name the application and turn on *Buil
 something*.
 """
 
-with DAG(
-    dag_id="snapshot",
-    description="Publish snapshots of state stores from their changelogs",
-    doc_md=DOC,
-    schedule=snapshot_schedule(),
-    catchup=False,
-    **every_dag(),
-    params={
-        "application": application_field(
-            "The one application to make snapshots of. Blank: those that process at least once."
-        ),
-        "stores": field(SnapshotRequest, "stores", **suggested_stores()),
-        "partitions": field(SnapshotRequest, "partitions", description="Such as [0, 3]. Blank: all partitions."),
-        "accept_loss": field(SnapshotRequest, "accept_loss"),
-    },
-):
-    job_steps("snapshot")
+
+def _dag(environment: Environment) -> None:
+    with DAG(
+        dag_id=environment.dag_id("snapshot"),
+        description="Publish snapshots of state stores from their changelogs",
+        doc_md=DOC,
+        schedule=snapshot_schedule(),
+        catchup=False,
+        **every_dag(),
+        params={
+            "application": application_field(
+                "The one application to make snapshots of. Blank: those that process at least once."
+            ),
+            "stores": field(SnapshotRequest, "stores", **suggested_stores()),
+            "partitions": field(SnapshotRequest, "partitions", description="Such as [0, 3]. Blank: all partitions."),
+            "accept_loss": field(SnapshotRequest, "accept_loss"),
+        },
+    ):
+        job_steps("snapshot")
+
+
+in_each_environment(_dag)

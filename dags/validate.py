@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from airflow.sdk import DAG
-from statestore_dags.every_dag import BY_HAND_OR_TIME, every_dag
+from statestore_dags.every_dag import BY_HAND_OR_TIME, every_dag, in_each_environment
 from statestore_dags.form import application_field, field
 from statestore_dags.schedules import schedule
 from statestore_dags.steps import job_steps
 from statestore_dags.suggestions import suggested_stores
 
+from statestore.environments import Environment
 from statestore.requests.validate import ValidateRequest
 
 DOC = """
@@ -33,21 +34,28 @@ changelog, start `restore` in mode *full* with *Rebuild healthy stores too*. If 
 application's data, not the restore.
 """
 
-with DAG(
-    dag_id="validate",
-    description="Judge state stores with Great Expectations",
-    doc_md=DOC,
-    schedule=schedule("STATESTORE_VALIDATE_SCHEDULE", "13 4 * * *"),
-    catchup=False,
-    allowed_run_types=BY_HAND_OR_TIME,
-    # `restore` starts it; on a new installation a paused DAG would keep such runs waiting unseen.
-    is_paused_upon_creation=False,
-    **every_dag(),
-    params={
-        "application": application_field("Name of the application whose stores are validated (its application.id)."),
-        "stores": field(ValidateRequest, "stores", **suggested_stores()),
-        "verify_report": field(ValidateRequest, "verify_report"),
-        "restore_report": field(ValidateRequest, "restore_report", section="Set by restore"),
-    },
-):
-    job_steps("validate")
+
+def _dag(environment: Environment) -> None:
+    with DAG(
+        dag_id=environment.dag_id("validate"),
+        description="Judge state stores with Great Expectations",
+        doc_md=DOC,
+        schedule=schedule("STATESTORE_VALIDATE_SCHEDULE", "13 4 * * *"),
+        catchup=False,
+        allowed_run_types=BY_HAND_OR_TIME,
+        # `restore` starts it; on a new installation a paused DAG would keep such runs waiting unseen.
+        is_paused_upon_creation=False,
+        **every_dag(),
+        params={
+            "application": application_field(
+                "Name of the application whose stores are validated (its application.id)."
+            ),
+            "stores": field(ValidateRequest, "stores", **suggested_stores()),
+            "verify_report": field(ValidateRequest, "verify_report"),
+            "restore_report": field(ValidateRequest, "restore_report", section="Set by restore"),
+        },
+    ):
+        job_steps("validate")
+
+
+in_each_environment(_dag)

@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable
-from statestore_dags.assets import PROCESSED
-from statestore_dags.every_dag import every_dag
+from statestore_dags.assets import processed_asset
+from statestore_dags.every_dag import every_dag, in_each_environment
 from statestore_dags.form import application_field, field
 from statestore_dags.row_summaries import wants_restore
 from statestore_dags.schedules import deep_sample, depth_after_process, schedule
 from statestore_dags.steps import job_steps, trigger_once
 
+from statestore.environments import Environment
 from statestore.requests.verify import VerifyRequest
 
 DOC = """
@@ -78,21 +79,25 @@ def _after_process_or(cron: str | None) -> Any:
     if depth_after_process() is None:
         return cron
     if cron is None:
-        return [PROCESSED]
-    return AssetOrTimeSchedule(timetable=CronTriggerTimetable(cron, timezone="UTC"), assets=[PROCESSED])
+        return [processed_asset()]
+    return AssetOrTimeSchedule(timetable=CronTriggerTimetable(cron, timezone="UTC"), assets=[processed_asset()])
 
 
-_dag(
-    "verify",
-    _after_process_or(schedule("STATESTORE_VERIFY_SCHEDULE", "17 */6 * * *")),
-    "Compare every state store with its changelog, and restore what is not whole",
-    "scan",
-    None,
-)
-_dag(
-    "verify.deep",
-    schedule("STATESTORE_VERIFY_DEEP_SCHEDULE", "29 2 * * *"),
-    "Compare a sample of the rows of every state store with its changelog, and restore what is not whole",
-    "deep",
-    deep_sample(),
-)
+def _dags(environment: Environment) -> None:
+    _dag(
+        environment.dag_id("verify"),
+        _after_process_or(schedule("STATESTORE_VERIFY_SCHEDULE", "17 */6 * * *")),
+        "Compare every state store with its changelog, and restore what is not whole",
+        "scan",
+        None,
+    )
+    _dag(
+        environment.dag_id("verify.deep"),
+        schedule("STATESTORE_VERIFY_DEEP_SCHEDULE", "29 2 * * *"),
+        "Compare a sample of the rows of every state store with its changelog, and restore what is not whole",
+        "deep",
+        deep_sample(),
+    )
+
+
+in_each_environment(_dags)

@@ -22,6 +22,7 @@ from airflow.sdk import DeadlineAlert, DeadlineReference, SyncCallback  # type: 
 from airflow.sdk.bases.notifier import BaseNotifier
 
 from statestore.config import load_directories
+from statestore.environments import environment_of_dag
 from statestore.errors import InputError, StateStoreError
 from statestore.reports import read_any_report
 from statestore_dags.archive_connection import reports_access
@@ -46,12 +47,13 @@ class Alert(BaseNotifier):
         InputError
             If the settings name no notifier that can be made.
         """
-        notifier = _notifier()
-        if notifier is None:
-            log.error("a run failed or is late, and STATESTORE_ALERT_NOTIFIER names nobody to tell")
-            return
-        context["statestore"] = what_is_wrong(context)
-        notifier(context)
+        with environment_of_dag(_run_of(context)[0]).active():
+            notifier = _notifier()
+            if notifier is None:
+                log.error("a run failed or is late, and STATESTORE_ALERT_NOTIFIER names nobody to tell")
+                return
+            context["statestore"] = what_is_wrong(context)
+            notifier(context)
 
 
 def on_failure() -> list[BaseNotifier] | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from statestore.definitions.application import ApplicationDefinition
+from statestore.environments import active_environment
 from statestore.errors import InputError, UnknownApplicationError
 from statestore.objects.path import Location, below
 from statestore.reports import RestoreReport, VerifyReport, read_report
@@ -242,5 +243,5 @@ def _report(path: Location, kind: type[VerifyReport] | type[RestoreReport], repo
     report = path.resolve()
     if below(report, reports_dir.resolve()) is None:
         raise InputError(f"expected a report below {reports_dir}, found {path}")
-    read_report(report, kind)
+    active_environment().require(read_report(report, kind).applications)
     return report

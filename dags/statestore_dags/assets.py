@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from airflow.sdk import Asset, AssetAlias
 
+from statestore.environments import active_environment
 from statestore.reports import (
     Action,
     AnyReport,
@@ -26,8 +27,14 @@ from statestore.reports import (
 #: Through which runs name the stores that they have worked on.
 STORES = AssetAlias("statestore/stores", group="state stores")
 
-#: Updated by `process` after each run in which every task reached its end; `verify` follows it, and is told for whom.
-PROCESSED = Asset("statestore/processed")
+
+def processed_asset() -> Asset:
+    """Return the asset of the active environment that `process` updates after runs whose tasks all reached their ends.
+
+    `verify` follows it, and is told for whom.
+    """
+    return Asset(f"statestore/{active_environment().dag_id('processed')}")
+
 
 #: Events lie in Airflow's database: of more store partitions than this, the report tells.
 _NAMED = 64

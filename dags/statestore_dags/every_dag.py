@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from statestore.environments import Environment, active_environment, environments
 from statestore_dags.alerts import deadline, on_failure
 
 #: Values of Airflow's `DagRunType`, which it takes as text: runs that a person or another DAG starts.
@@ -11,12 +13,19 @@ BY_HAND: Any = ("manual", "operator_triggered")
 BY_HAND_OR_TIME: Any = (*BY_HAND, "scheduled")
 
 
+def in_each_environment(make: Callable[[Environment], None]) -> None:
+    """Make the DAGs of a file in each environment, with its settings."""
+    for environment in environments():
+        with environment.active():
+            make(environment)
+
+
 def every_dag() -> dict[str, Any]:
     """Return arguments of a DAG: one run at a time, steps say themselves what is retried, somebody is told."""
     return {
         "max_active_runs": 1,
         "default_args": {"retries": 0},
-        "tags": ["state stores"],
+        "tags": ["state stores", *([name] if (name := active_environment().name) else [])],
         "on_failure_callback": on_failure(),
         "deadline": deadline(),
     }

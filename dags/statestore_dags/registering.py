@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from airflow.sdk import task
 
 from statestore.config import load_settings
+from statestore.environments import active_environment
 from statestore_dags.archive_connection import reports_access
 from statestore_dags.arguments import definitions_form, require_known_fields
 from statestore_dags.connections import kafka_connection
-from statestore_dags.retrying import RETRIED, bad_input_fails
+from statestore_dags.retrying import RETRIED, in_environment
 from statestore_dags.suggestions import remember
 
 # Inside the functions below, and not here: DAG files are parsed every few seconds.
@@ -44,7 +45,7 @@ def plan_definitions(params: Any = None, dag: Any = None, dag_run: Any = None) -
     """Show what the form's definitions would change; return the catalogue's pin, and a row for each application."""
     from statestore.metastore.apply import require_runnable
 
-    with bad_input_fails(), kafka_connection(), reports_access():
+    with in_environment(dag.dag_id), kafka_connection(), reports_access():
         require_known_fields(dag_run.conf, dag.params)
         text, _ = definitions_form(params)
         work = _work(text)
@@ -56,12 +57,14 @@ def plan_definitions(params: Any = None, dag: Any = None, dag_run: Any = None) -
 
 
 @task(task_id="apply", **RETRIED)
-def apply_definitions(catalogue: str, rows: list[dict[str, Any]], params: Any = None) -> list[dict[str, Any]]:
+def apply_definitions(
+    catalogue: str, rows: list[dict[str, Any]], params: Any = None, dag: Any = None
+) -> list[dict[str, Any]]:
     """Apply what was planned, unless the plan is all that was asked for; return a row for each application."""
     from statestore.metastore.apply import carry_out
 
     done = []
-    with bad_input_fails(), kafka_connection(), reports_access():
+    with in_environment(dag.dag_id) as environment, kafka_connection(), reports_access():
         text, dry_run = definitions_form(params)
         if dry_run:
             return rows
@@ -74,7 +77,7 @@ def apply_definitions(catalogue: str, rows: list[dict[str, Any]], params: Any = 
                 log.warning("%s", warning)
             log.info("%s: %s", step.application, headline)
             done.append(_row(step, headline))
-        remember(load_settings().reports_dir, work.metastore.view().catalogue.definitions())
+        remember(load_settings().reports_dir, environment.own(work.metastore.view().catalogue.definitions()))
     return done
 
 
@@ -87,6 +90,7 @@ def _work(text: str, pin: str | None = None) -> _Work:
     from statestore.metastore.view import Pin
 
     definitions = parse_definitions(text, "the form")
+    active_environment().require(definitions)
     settings = load_settings()
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
     metastore = Metastore.of(settings)

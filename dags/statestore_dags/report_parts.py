@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Any
 
+from statestore.environments import DagName
 from statestore.errors import InputError
 from statestore.objects.path import Location, location
 from statestore.reports import AnyReport, read_any_report, write_report
@@ -23,8 +24,8 @@ ATTEMPT = ".attempt-"
 
 
 def job_of(dag_id: str) -> str:
-    """Name of the job of a DAG: DAG `process.shop` runs the job `process`."""
-    return dag_id.split(".", maxsplit=1)[0]
+    """Name of the job of a DAG: DAG `payments.process.shop` runs the job `process`."""
+    return DagName.parse(dag_id).dag
 
 
 def report_path(reports_dir: Location, dag_id: str, run_id: str) -> Location:
@@ -32,9 +33,9 @@ def report_path(reports_dir: Location, dag_id: str, run_id: str) -> Location:
 
     Run ids hold colons and plus signs and may be 250 characters long; the digest keeps the short form distinct.
     """
-    job = job_of(dag_id)
-    name = run_id if dag_id == job else f"{dag_id.removeprefix(f'{job}.')}-{run_id}"
-    return reports_dir / job / _file_name(name)
+    environment, job, rest = DagName.parse(dag_id)
+    # Runs by time have the same id in each environment. The page looks for what begins with it.
+    return reports_dir / job / _file_name(f"{rest}-{run_id}" if rest else run_id, environment)
 
 
 def part_path(report: Location, application: str) -> Location:
@@ -47,9 +48,10 @@ def attempt_path(report: Location, attempt: str) -> Location:
     return report.parent / f"{ATTEMPT}{attempt}" / report.name
 
 
-def _file_name(name: str) -> str:
+def _file_name(name: str, environment: str = "") -> str:
     safe = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:120]
-    return f"{safe}-{sha256(name.encode()).hexdigest()[:8]}.json"
+    distinct = f"{environment}/{name}" if environment else name
+    return f"{safe}-{sha256(distinct.encode()).hexdigest()[:8]}.json"
 
 
 def split_by_application(report: AnyReport, into: Location, applications: Iterable[str]) -> dict[str, Location]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import RetryDecision, RetryPolicy
 from airflow.sdk.exceptions import AirflowFailException
 
+from statestore.environments import Environment, environment_of_dag
 from statestore.errors import GiveUpError, InputError, RebuildError, RetryError, StateStoreError, of_os_error
 from statestore.objects.path import is_url
 
@@ -35,6 +36,15 @@ def bad_input_fails() -> Iterator[None]:
         if error.errno not in _REFUSED:
             raise
         raise AirflowFailException(str(of_os_error(error))) from error
+
+
+@contextmanager
+def in_environment(dag_id: str) -> Iterator[Environment]:
+    """Do a step of a DAG with the settings of its environment; bad input fails, as above."""
+    with bad_input_fails():
+        environment = environment_of_dag(dag_id)
+        with environment.active():
+            yield environment
 
 
 class RetryWhatMayPass(RetryPolicy):

@@ -24,7 +24,7 @@ from statestore.packages import files_of
 from statestore_dags.archive_connection import archive_connection, reports_access
 from statestore_dags.connections import kafka_connection
 from statestore_dags.report_parts import attempt_path
-from statestore_dags.retrying import RETRIED, bad_input_fails
+from statestore_dags.retrying import RETRIED, in_environment
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
@@ -50,7 +50,7 @@ class SparkJobOperator(SparkSubmitOperator):
         """Submit the job, and wait until it has ended."""
         report = location(self.report)
         written = attempt_path(report, uuid4().hex)
-        with bad_input_fails():
+        with in_environment(self.dag_id):
             with reports_access():
                 report.unlink(missing_ok=True)
             self.application_args = [

@@ -13,6 +13,7 @@ from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOpe
 from airflow.sdk import Asset, BaseOperator, XComArg, task
 
 from statestore.config import load_settings
+from statestore.environments import active_environment
 from statestore.objects.path import ObjectPath, location
 from statestore.reports import AnyReport, read_any_report
 from statestore_dags import alerts, jobs
@@ -24,7 +25,7 @@ from statestore_dags.mapped_tasks import by_application, squares
 from statestore_dags.mapped_tasks import check as check
 from statestore_dags.metastore_health import health_told
 from statestore_dags.report_parts import gather, job_of, report_path
-from statestore_dags.retrying import RETRIED, bad_input_fails, retried_reads
+from statestore_dags.retrying import RETRIED, bad_input_fails, in_environment, retried_reads
 from statestore_dags.schedules import depth_after_process
 from statestore_dags.spark import spark_jobs
 from statestore_dags.suggestions import remember
@@ -55,18 +56,20 @@ def plan(
     # Here, not at the top: DAG files are parsed every few seconds.
     from statestore.metastore.metastore import Metastore
 
-    if problem := alerts.problem():
-        log.error("nobody would be told of a failure: %s", problem)
-    with bad_input_fails(), kafka_connection(), reports_access():
+    with in_environment(dag.dag_id) as environment, kafka_connection(), reports_access():
+        if problem := alerts.problem():
+            log.error("nobody would be told of a failure: %s", problem)
         require_known_fields(dag_run.conf, dag.params)
         settings = load_settings()
         with health_told(settings.reports_dir):
             view = Metastore.of(settings).require_running()
-        applications = view.catalogue.definitions()
+        defined = view.catalogue.definitions()
+        environment.require([name for name in defined if name == params.get("application")])
+        applications = environment.own(defined)
         remember(settings.reports_dir, applications)
         log.info("definitions of catalogue %s", view.pin)
         if not applications:
-            log.warning("no application is defined yet: start DAG metastore with the YAML of one")
+            log.warning("no application is defined yet: start %s with the YAML of one", environment.dag_id("metastore"))
         report = report_path(settings.reports_dir, dag.dag_id, run_id)
         # Or fail now, and not when the job has done its work.
         if isinstance(report, ObjectPath):
@@ -144,14 +147,14 @@ def job_steps(job: str, *, without: Sequence[str] = (), approve: Callable[[], Ba
     return Steps(report, found, check.override(**retried_reads()).expand(square=found))
 
 
-def trigger_once(dag_id: str, wanted: Callable[[AnyReport], bool], steps: Steps, field: str) -> None:
-    """Start `dag_id` with the report in a field of its form if the report wants it, and go on without waiting.
+def trigger_once(dag: str, wanted: Callable[[AnyReport], bool], steps: Steps, field: str) -> None:
+    """Start a DAG of this environment with the report in a field of its form if the report wants it; do not wait.
 
     It hangs on the rows and not on their squares, which fail exactly when it is needed. The run id is derived from
     this run's, so that a retry or a cleared task does not start a second one.
     """
 
-    @task.short_circuit(task_id=f"needs_{dag_id}", **retried_reads())
+    @task.short_circuit(task_id=f"needs_{dag}", **retried_reads())
     def needed(report: str) -> bool:
         path = location(report)
         with bad_input_fails(), reports_access():
@@ -161,8 +164,8 @@ def trigger_once(dag_id: str, wanted: Callable[[AnyReport], bool], steps: Steps,
     needs = needed(steps.report)  # type: ignore[arg-type]  # as in each call of a task, what it will be is given
     steps.rows >> needs
     needs >> TriggerDagRunOperator(
-        task_id=f"trigger_{dag_id}",
-        trigger_dag_id=dag_id,
+        task_id=f"trigger_{dag}",
+        trigger_dag_id=active_environment().dag_id(dag),
         trigger_run_id="{{ dag.dag_id }}__{{ run_id }}",
         conf={field: steps.report},
         skip_when_already_exists=True,

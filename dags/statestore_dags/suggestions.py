@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from statestore.definitions.application import ApplicationDefinition
+from statestore.environments import active_environment
 from statestore.objects.path import TROUBLE, Location, is_url, location, write_whole
 
 log = logging.getLogger(__name__)
@@ -29,11 +30,14 @@ def _path(reports_dir: Location) -> Location:
 def remember(reports_dir: Location, applications: Mapping[str, ApplicationDefinition]) -> None:
     """Keep the names for the forms; where they cannot be written, the forms suggest what they did before."""
     path = _path(reports_dir)
-    names = {name: [store.name for store in found.stores] for name, found in sorted(applications.items())}
-    if names == _read(path):
+    before, environment = _read(path), active_environment()
+    # Those of other environments stay as they are.
+    names = {name: stores for name, stores in before.items() if not environment.has(name)}
+    names |= {name: [store.name for store in found.stores] for name, found in applications.items()}
+    if names == before:
         return
     try:
-        write_whole(path, json.dumps(names), durable=False)
+        write_whole(path, json.dumps(dict(sorted(names.items()))), durable=False)
     except TROUBLE as error:
         log.warning("names for the forms could not be written: %s", error)
 
@@ -52,7 +56,7 @@ def suggested_stores() -> dict[str, Any]:
 
 def _known() -> dict[str, list[str]]:
     directory = os.environ.get("STATESTORE_REPORTS_DIR", "").strip()
-    return _read(_path(location(directory))) if directory and not is_url(directory) else {}
+    return active_environment().own(_read(_path(location(directory)))) if directory and not is_url(directory) else {}
 
 
 def _read(path: Location) -> dict[str, list[str]]:

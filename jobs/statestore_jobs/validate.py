@@ -7,7 +7,8 @@ store stays in quarantine, and the row names the command that puts it back. Vali
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -21,11 +22,11 @@ from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.partitions import store_partition_specs
-from statestore.errors import InputError, LockedError, StateStoreError, UnknownStoreError
+from statestore.errors import InputError, LockedError, StateStoreError, UnknownStoreError, of_os_error
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definition_files import select
 from statestore.model import StorePartition
-from statestore.objects.path import Location
+from statestore.objects.path import Location, ObjectPath
 from statestore.partition.quarantine import release_validated, waits_for_a_person
 from statestore.partition.reinstating import release_replaced_pins
 from statestore.partition.spec import StorePartitionSpec
@@ -39,7 +40,7 @@ from statestore.reports import (
     read_report,
 )
 from statestore.requests.validate import ValidateRequest
-from statestore.statedir.lock import locked
+from statestore.statedir.lock import locked, locked_file
 from statestore_jobs.entry import Definitions, run_job, spark_session
 from statestore_jobs.shared_state import state_of
 from statestore_jobs.sources.register import register
@@ -47,6 +48,8 @@ from statestore_jobs.store_validation import Judge, Judged
 
 _log = logging.getLogger(__name__)
 
+#: For so long other validations are waited for, s; then the job is tried again.
+_OTHERS_S = 3_600.0
 #: Why Spark does not read a store.
 _SUPPLIED = "it is a store of a supplier: deep verification compares it with its changelog"
 
@@ -79,15 +82,16 @@ def run(request: ValidateRequest, settings: Settings, catalogue: Catalogue, run_
     judged: list[Judged] = []
     rows: list[ValidateRow] = []
     if stores:
-        spark = spark_session("validate")
-        register(spark)
-        # A suite is some forty small queries, and adaptive execution runs each as several Spark jobs: twice as slow.
-        spark.conf.set("spark.sql.adaptive.enabled", "false")
-        judge = Judge(spark, topics, run_id, settings.data_docs_dir, settings.reports_dir)
-        with state_of(spark, settings):
-            for of_store, suite in zip(stores, suites, strict=True):
-                judged.append(judge.store(definitions[of_store[0].application], of_store, suite))
-                _tell(judged[-1].store, f"{len(judged)} of {len(stores)}")
+        with _writing_alone(settings.data_docs_dir):
+            spark = spark_session("validate")
+            register(spark)
+            # A suite is some forty small queries, and adaptive execution runs each as several jobs: twice as slow.
+            spark.conf.set("spark.sql.adaptive.enabled", "false")
+            judge = Judge(spark, topics, run_id, settings.data_docs_dir, settings.reports_dir)
+            with state_of(spark, settings):
+                for of_store, suite in zip(stores, suites, strict=True):
+                    judged.append(judge.store(definitions[of_store[0].application], of_store, suite))
+                    _tell(judged[-1].store, f"{len(judged)} of {len(stores)}")
     if judged and all(found.retry for found in judged):
         raise judged[0].retry or AssertionError
     for of_store, found in zip(stores, judged, strict=True):
@@ -111,6 +115,21 @@ def _tell(store: ValidatedStore, progress: str) -> None:
         f"{store.keys:,} rows, {store.seconds:.0f} s ({progress} stores)",
         flush=True,
     )
+
+
+@contextmanager
+def _writing_alone(data_docs_dir: Location) -> Iterator[None]:
+    """Wait for other validations: each rewrites the index of the Data Docs, which object storage does not have."""
+    if isinstance(data_docs_dir, ObjectPath):
+        yield
+        return
+    with ExitStack() as held:
+        try:
+            data_docs_dir.mkdir(parents=True, exist_ok=True)
+            held.enter_context(locked_file(data_docs_dir / ".validating.lock", _OTHERS_S))
+        except OSError as error:
+            raise of_os_error(error) from error
+        yield
 
 
 # -- what is asked for ------------------------------------------------------------------------------------------------

@@ -9,12 +9,15 @@ name any more.
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from statestore.environments import FILE, DagName, dag_prefix, environments
+from statestore.errors import InputError
 from statestore.objects.path import Location
 from statestore.reports import Status
 from statestore_ui.metastore_files import Changing, Defined, defined, degraded, metastore_files
@@ -75,16 +78,32 @@ class Overviews:
         self._listed = listed
         of_metastore = metastore_files(reports_dir)
         names, wrong = self._names.get(of_metastore), self._health.get(of_metastore)
-        tag = sha256(repr((listed, problems, names, wrong, data_docs_dir)).encode()).hexdigest()[:32]
+        dags, problem = _dags()
+        problems = [*problems, *([] if problem is None else [problem])]
+        tag = sha256(repr((listed, problems, names, wrong, data_docs_dir, dags)).encode()).hexdigest()[:32]
         if self._last is None or self._last.tag != tag or self._passing:
             reading = _Reading(self.files, listed, problems, names)
             partitions = reading.partitions()
             self._passing = reading.passing
             self.files.forget_others(listed)
-            told = {**reading.summary(partitions), "degraded": wrong}
+            told = {**reading.summary(partitions), "degraded": wrong, "dags": dags}
             summary = json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode()
             self._last = Overview(tag, summary, Pages(tag, partitions, data_docs_dir.absolute()))
         return self._last
+
+
+def _verifies_all(head: Head) -> bool:
+    return head.dag_id is not None and DagName.parse(head.dag_id)[1:] == ("verify", "")
+
+
+def _dags() -> tuple[dict[str, Any], Problem | None]:
+    """Return what DAG ids are made of, and what is wrong with the settings that say it."""
+    try:
+        named = environments()[1:]
+        of_applications = {application: each.name for each in named for application in sorted(each.applications)}
+        return {"prefix": dag_prefix(), "environments": of_applications}, None
+    except InputError as error:
+        return {"prefix": "", "environments": {}}, Problem(os.environ.get(FILE, ""), str(error))
 
 
 class _Found(NamedTuple):
@@ -124,7 +143,7 @@ class _Reading:
     def partitions(self) -> list[Partition]:
         """Return all store partitions, by application, store, and the numbers of the task."""
         # Only the DAG verifies whole applications for certain; a command may have been given some of the stores.
-        verified = self._covered("verify", lambda head: head.dag_id == "verify")
+        verified = self._covered("verify", _verifies_all)
         processed = self._covered("process", lambda head: True)
         keys = {*verified.rows, *(key for key in processed.rows if key[1])}
         restored = self._partial("restore", keys)

@@ -139,6 +139,8 @@ from pathlib import Path
 here = Path(os.environ["STAND_IN_DIR"])
 with (here / "calls.jsonl").open("a") as calls:
     calls.write(json.dumps(sys.argv[1:]) + chr(10))
+settings = {name: value for name, value in os.environ.items() if name.startswith("STATESTORE_")}
+(here / "settings.json").write_text(json.dumps(settings))
 named = sys.argv[sys.argv.index("--application") + 1] if "--application" in sys.argv else ""
 def prepared(name):
     return next((path for path in (here / f"{name}-{named}", here / name) if path.exists()), None)

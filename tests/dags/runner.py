@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from statestore.environments import DagName
 from statestore.reports import write_report
 
 
@@ -55,7 +56,7 @@ class Runner:
             write_report(self.directory / "report.json", report)
         if exit_code is not None:
             (self.directory / "exit").write_text(str(exit_code))
-        dag = self._load_dags(dag_id.split(".")[0])[dag_id]
+        dag = self._load_dags(DagName.parse(dag_id).dag)[dag_id]
         for task in dag.tasks:
             task.retry_delay = timedelta(0)
         with _started(started_by):
@@ -72,6 +73,11 @@ class Runner:
     def chosen(self) -> list[list[str]]:
         """What each start of the job was given beyond its report, the pin, and which DAG run it is for."""
         return [call[8:] for call in self.calls]
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Environment of the last job."""
+        return json.loads((self.directory / "settings.json").read_text())
 
     @property
     def calls(self) -> list[list[str]]:

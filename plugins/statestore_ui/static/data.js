@@ -84,7 +84,26 @@ function tagged(path) {
   };
 }
 
-export const overview = tagged("statestore/api/overview");
+const askOverview = tagged("statestore/api/overview");
+/** What is in front of our DAGs' names, and the environments of applications that have one (statestore/environments.py). */
+let naming = { prefix: "", environments: {} };
+export const overview = async () => {
+  const found = await askOverview();
+  naming = found.dags ?? naming;
+  return found;
+};
+/** The id of the DAG that works for an application, or for those without an environment. */
+export const dagId = (dag, application) => {
+  const environment = naming.environments[application];
+  return `${naming.prefix}${environment ? `${environment}.` : ""}${dag}`;
+};
+const DAGS = ["metastore", "process", "verify", "restore", "validate", "snapshot", "maintenance"];
+/** The job of a DAG. */
+export const jobOf = (run) => {
+  const id = run.dag_id.startsWith(naming.prefix) ? run.dag_id.slice(naming.prefix.length) : run.dag_id;
+  const [first, second] = id.split(".");
+  return DAGS.includes(first) || second === undefined ? first : second;
+};
 
 /** Store partitions of a question, `limit` of them from `offset` on. Rows name the runs that they are from themselves. */
 export async function partitions(question, offset, limit) {
@@ -117,4 +136,4 @@ export async function activeRuns() {
 
 /** The name of each report that a run writes begins with this (dags/statestore_dags/parts.py), then has a digest. */
 const reportName = (runId) => runId.replace(/[^A-Za-z0-9_.-]/g, "_").slice(0, 120);
-export const isOf = (work, run) => run.dag_id.split(".")[0] === work.job && work.run.startsWith(`${reportName(run.dag_run_id)}-`);
+export const isOf = (work, run) => jobOf(run) === work.job && work.run.startsWith(`${reportName(run.dag_run_id)}-`);

@@ -1,6 +1,6 @@
 // The page "State stores": which are healthy, what is being rebuilt and how far, and what was wrong.
 
-import { overview, usePolled } from "./data.js";
+import { dagId, overview, usePolled } from "./data.js";
 import { Panel } from "./panel.js";
 import { usePartition, usePartitions } from "./partitions.js";
 import { Ago, Badge, Notice, h, number, useNow } from "./parts.js";
@@ -134,6 +134,8 @@ function Filters({ found, filter, set }) {
   );
 }
 
+const dagLink = (dag) => h(Link, { to: `/dags/${encodeURIComponent(dagId(dag))}` }, dagId(dag));
+
 const Empty = () =>
   h(
     "div",
@@ -143,9 +145,9 @@ const Empty = () =>
     h(
       "ol",
       null,
-      h("li", null, "Define an application and its stores: start the DAG ", h(Link, { to: "/dags/metastore" }, "metastore"), " with the YAML of your definitions, or use the command ", h("code", null, "statestore apply"), "."),
-      h("li", null, "Turn on the DAG ", h(Link, { to: "/dags/process" }, "process"), ", or start it manually: it reads the input and fills the stores."),
-      h("li", null, "Turn on the DAG ", h(Link, { to: "/dags/verify" }, "verify"), ": it follows process, and starts restore if a store must be rebuilt."),
+      h("li", null, "Define an application and its stores: start the DAG ", dagLink("metastore"), " with the YAML of your definitions, or use the command ", h("code", null, "statestore apply"), "."),
+      h("li", null, "Turn on the DAG ", dagLink("process"), ", or start it manually: it reads the input and fills the stores."),
+      h("li", null, "Turn on the DAG ", dagLink("verify"), ": it follows process, and starts restore if a store must be rebuilt."),
     ),
     h("p", null, "For an application of Kafka Streams, point ", h("code", null, "STATESTORE_STATE_DIR"), " at its state directory, define its stores, and start verify."),
   );

@@ -1,6 +1,6 @@
 // What is in progress now: restores, snapshots and runs of process with how far they are, and runs of the other DAGs.
 
-import { activeRuns, isOf, progress, usePolled } from "./data.js";
+import { activeRuns, isOf, jobOf, progress, usePolled } from "./data.js";
 import { Bar, RunLink, duration, h, number, size } from "./parts.js";
 import { label } from "./table.js";
 
@@ -34,7 +34,6 @@ export function useRunning(onEnded) {
 
 export function Running({ work, runs }) {
   const told = (run) => work.some((each) => isOf(each, run));
-  const jobOf = (run) => run.dag_id.split(".")[0];
   const waiting = runs.filter((run) => JOBS.includes(jobOf(run)) && !told(run));
   const others = runs.filter((run) => !JOBS.includes(jobOf(run)));
   if (work.length + runs.length === 0) return null;

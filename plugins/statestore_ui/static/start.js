@@ -1,7 +1,7 @@
 // The form of a DAG, filled in. Its fields are those of the DAG itself, so it never asks for others; it is sent to
 // Airflow's own API, which checks it, with the rights of the user. (Airflow 3.3 cannot open its own form filled in.)
 
-import { dagIds, get, post } from "./data.js";
+import { dagId, dagIds, get, post } from "./data.js";
 import { Notice, h, runPath } from "./parts.js";
 
 const { useEffect, useRef, useState } = globalThis.React;
@@ -17,8 +17,9 @@ const FORMS = {
 
 /** The DAG of a job; an application may have one of its own for `process`. */
 async function dagOf(job, application) {
-  const own = `${job}.${application}`;
-  return (await dagIds()).includes(own) ? own : job;
+  const shared = dagId(job, application);
+  const own = `${shared}.${application}`;
+  return (await dagIds()).includes(own) ? own : shared;
 }
 
 export function StartDialog({ dag: job, fill, onClose, onStarted }) {

@@ -1,0 +1,289 @@
+"""Environments: applications that have settings of their own, and the ids of the DAGs that work in each.
+
+    STATESTORE_ENVIRONMENTS   a YAML file; all of Airflow's processes must have it:
+
+        payments:                                     # DAGs payments.process, payments.restore, ...
+          applications: [orders, invoices]
+          settings:
+            STATESTORE_KAFKA_CONN_ID: kafka-payments
+            STATESTORE_SERVICE_ID: payments
+
+    STATESTORE_DAG_PREFIX     what the ids of all DAGs begin with; nothing if not said
+
+A DAG id is `<prefix>[<environment>.]<DAG>`. The environment without a name has all other applications, and the settings
+of the process alone. While an environment is active, its settings stand in the environment variables of the process:
+whatever reads a setting then reads that of the environment.
+
+Kafka is not asked: this is read when DAG files are parsed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from statestore.config import BOOTSTRAP_SERVERS, KAFKA_CONFIG, Settings
+from statestore.errors import InputError
+from statestore.model import Name
+
+T = TypeVar("T")
+FILE = "STATESTORE_ENVIRONMENTS"
+PREFIX = "STATESTORE_DAG_PREFIX"
+_SERVICE_ID = "STATESTORE_SERVICE_ID"
+#: Names of the DAGs, without a prefix, an environment, or what may stand behind them.
+DAGS = ("metastore", "process", "verify", "restore", "validate", "snapshot", "maintenance")
+#: One for all, so that the page shows all stores.
+COMMON = frozenset({FILE, PREFIX, "STATESTORE_REPORTS_DIR", "STATESTORE_DATA_DOCS_DIR"})
+#: What an environment may say otherwise: settings of jobs, and those that only DAGs have.
+OWN = (
+    frozenset(f"STATESTORE_{name.upper()}" for name in Settings.model_fields)
+    | {KAFKA_CONFIG, "STATESTORE_KAFKA_CONN_ID", "STATESTORE_ARCHIVE_CONFIG", "STATESTORE_ARCHIVE_CONNECTION"}
+    | {
+        f"STATESTORE_{name}_SCHEDULE"
+        for name in ("PROCESS", "VERIFY", "VERIFY_DEEP", "VALIDATE", "SNAPSHOT", "MAINTENANCE")
+    }
+    | {"STATESTORE_PROCESS_SCHEDULES", "STATESTORE_VERIFY_AFTER_PROCESS", "STATESTORE_VERIFY_DEEP_SAMPLE"}
+    | {"STATESTORE_SPARK_JOBS", "STATESTORE_SPARK_POOL", "STATESTORE_CHECK_BY", "STATESTORE_RESTORE_APPROVAL"}
+    | {"STATESTORE_ALERT_NOTIFIER", "STATESTORE_ALERT_ARGUMENTS", "STATESTORE_DEADLINE_MINUTES"}
+    | {"STATESTORE_JOBS_DIR", "STATESTORE_REPORTS_DAYS"}
+) - COMMON
+_WAYS_TO_KAFKA = frozenset({"STATESTORE_KAFKA_CONN_ID", KAFKA_CONFIG, BOOTSTRAP_SERVERS})
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_PREFIX_TEXT = re.compile(r"[A-Za-z0-9_.-]{0,64}")
+
+
+class _Said(BaseModel):
+    """An environment as the file says it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    applications: Annotated[tuple[Name, ...], Field(min_length=1)]
+    settings: dict[str, str | int | float | bool] = {}
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Some applications, and their settings.
+
+    Attributes
+    ----------
+    name
+        Empty: the environment of all applications that no other one has.
+    applications
+        Those that it has; those that others have, where it has no name.
+    settings
+        Variables by their names.
+    """
+
+    name: str = ""
+    applications: frozenset[str] = frozenset()
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def has(self, application: str) -> bool:
+        """Whether an application is one of this environment."""
+        return (application in self.applications) is bool(self.name)
+
+    def own(self, applications: Mapping[str, T]) -> dict[str, T]:
+        """Return what belongs to applications of this environment."""
+        return {name: found for name, found in applications.items() if self.has(name)}
+
+    def require(self, applications: Collection[str]) -> None:
+        """Refuse applications that another environment has.
+
+        Raises
+        ------
+        InputError
+            Naming one of them, and its environment.
+        """
+        for application in applications:
+            if not self.has(application):
+                other = environment_of(application)
+                where = f"environment {other.name}" if other.name else "no environment"
+                raise InputError(
+                    f"application {application} belongs to {where} in the file of {FILE}: start its DAG, such as "
+                    f"{other.dag_id('verify')}, instead of that of {self.name or 'the applications without one'}"
+                )
+
+    def dag_id(self, dag: str) -> str:
+        """Return the id of a DAG in this environment, such as `payments.restore`."""
+        return f"{dag_prefix()}{f'{self.name}.' if self.name else ''}{dag}"
+
+    @property
+    def has_own_files(self) -> bool:
+        """Whether there is something for `maintenance` that that of all others does not see."""
+        return not self.name or not self.settings.keys().isdisjoint({"STATESTORE_STATE_DIR", "STATESTORE_ARCHIVE"})
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Let this process, and those that it starts, have the settings of this environment."""
+        before = {name: os.environ.get(name) for name in self.settings}
+        os.environ.update(self.settings)
+        token = _active.set(self)
+        try:
+            yield
+        finally:
+            _active.reset(token)
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+
+
+_active: ContextVar[Environment | None] = ContextVar("environment", default=None)
+
+
+def active_environment() -> Environment:
+    """Return the environment that is active; the one without a name if none is."""
+    return _active.get() or environments()[0]
+
+
+class DagName(NamedTuple):
+    """What a DAG id says.
+
+    Attributes
+    ----------
+    environment
+        Empty: the one without a name.
+    dag
+        One of `DAGS`; anything else for a DAG that is not ours.
+    rest
+        What stands behind it, such as `deep`, or the application of a DAG `process`.
+    """
+
+    environment: str
+    dag: str
+    rest: str
+
+    @classmethod
+    def parse(cls, dag_id: str) -> DagName:
+        """Read the id of one of our DAGs."""
+        first, _, rest = dag_id.removeprefix(dag_prefix()).partition(".")
+        if first in DAGS or not rest:
+            return cls("", first, rest)
+        dag, _, rest = rest.partition(".")
+        return cls(first, dag, rest)
+
+
+def dag_prefix() -> str:
+    """Return what the ids of all DAGs begin with.
+
+    Raises
+    ------
+    InputError
+        If Airflow would not take it.
+    """
+    prefix = os.environ.get(PREFIX, "").strip()
+    if not _PREFIX_TEXT.fullmatch(prefix):
+        raise InputError(
+            f"{PREFIX}: expected at most 64 letters, digits, dashes, dots and underscores, found {prefix!r}"
+        )
+    return prefix
+
+
+def environments() -> list[Environment]:
+    """Return all environments, the one without a name first.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, is malformed, or contradicts itself.
+    """
+    text = os.environ.get(FILE, "").strip()
+    if not text:
+        return [Environment()]
+    named = [_environment(str(name), found) for name, found in _read(Path(text)).items()]
+    _require_apart(named)
+    elsewhere = frozenset(application for each in named for application in each.applications)
+    return [Environment("", elsewhere), *named]
+
+
+def environment_of(application: str) -> Environment:
+    """Return the environment of an application."""
+    return next(each for each in reversed(environments()) if each.has(application))
+
+
+def environment_of_dag(dag_id: str) -> Environment:
+    """Return the environment that a DAG works in.
+
+    Raises
+    ------
+    InputError
+        If the file has it no longer.
+    """
+    name = DagName.parse(dag_id).environment
+    for each in environments():
+        if each.name == name:
+            return each
+    raise InputError(f"DAG {dag_id}: the file of {FILE} has no environment {name!r}")
+
+
+def _read(path: Path) -> dict[Any, Any]:
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{FILE}: {path} cannot be read: {error}; each process of Airflow needs this file") from error
+    except yaml.YAMLError as error:
+        raise InputError(f"{FILE}: {path} is no YAML: {error}") from error
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise InputError(f"{FILE}: {path}: expected environments by their names, found {type(found).__name__}")
+    return found
+
+
+def _environment(name: str, found: Any) -> Environment:
+    where = f"{FILE}: environment {name!r}"
+    if not _NAME.fullmatch(name) or name in DAGS:
+        raise InputError(
+            f"{where}: expected a name of at most 64 letters, digits, dashes and underscores, and none of "
+            f"{', '.join(DAGS)}"
+        )
+    try:
+        said = _Said.model_validate(found)
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors())
+        raise InputError(f"{where}: {problems}") from error
+    if common := sorted(COMMON & said.settings.keys()):
+        raise InputError(f"{where}: {common[0]} is one for all environments: set it for all of Airflow")
+    if unknown := sorted(said.settings.keys() - OWN):
+        raise InputError(f"{where}: there is no setting {unknown[0]}; docs/operations.md, Settings, lists them")
+    settings = {
+        key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in said.settings.items()
+    }
+    if not _WAYS_TO_KAFKA.isdisjoint(settings) and not settings.get(_SERVICE_ID):
+        raise InputError(
+            f"{where}: it has its own way to Kafka, so its catalogue needs a name that no other has: set {_SERVICE_ID}"
+        )
+    return Environment(name, frozenset(said.applications), settings)
+
+
+def _require_apart(named: Collection[Environment]) -> None:
+    """Refuse an application in two environments, and two catalogues of one name, which would share a backup."""
+    owner: dict[str, str] = {}
+    for each in named:
+        for application in sorted(each.applications):
+            if (other := owner.setdefault(application, each.name)) != each.name:
+                raise InputError(f"{FILE}: application {application} is in two environments, {other} and {each.name}")
+    ways: dict[str, tuple[str, tuple[str, ...]]] = {
+        os.environ.get(_SERVICE_ID, "").strip() or "default": ("the settings of Airflow", ())
+    }
+    for each in named:
+        way = tuple(f"{name}={each.settings[name]}" for name in sorted(_WAYS_TO_KAFKA & each.settings.keys()))
+        if (service := each.settings.get(_SERVICE_ID)) is None:
+            continue
+        other, before = ways.setdefault(service, (f"environment {each.name}", way))
+        if before != way:
+            raise InputError(
+                f"{FILE}: environment {each.name} has the {_SERVICE_ID} {service!r} of {other}, and another way to "
+                "Kafka: name its catalogue otherwise"
+            )

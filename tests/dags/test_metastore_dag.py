@@ -107,8 +107,9 @@ def test_what_is_no_definition_fails_the_plan(service):
 def test_what_is_no_definition_is_a_failure_that_is_not_retried(text):
     from airflow.sdk.exceptions import AirflowFailException
 
+    dag = SimpleNamespace(dag_id="metastore", params={})
     with pytest.raises(AirflowFailException, match="the form"):
-        plan_definitions.function({"definitions": text}, SimpleNamespace(params={}), SimpleNamespace(conf=None))
+        plan_definitions.function({"definitions": text}, dag, SimpleNamespace(conf=None))
 
 
 @pytest.mark.long

@@ -122,6 +122,11 @@ class Environment:
         """Whether there is something for `maintenance` that that of all others does not see."""
         return not self.name or not self.settings.keys().isdisjoint({"STATESTORE_STATE_DIR", "STATESTORE_ARCHIVE"})
 
+    @property
+    def has_own_catalogue(self) -> bool:
+        """Whether its definitions are in another catalogue than those of the environment without a name."""
+        return _SERVICE_ID in self.settings
+
     @contextmanager
     def active(self) -> Iterator[None]:
         """Let this process, and those that it starts, have the settings of this environment."""

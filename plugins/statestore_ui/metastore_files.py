@@ -1,7 +1,9 @@
 """What DAG runs have left of the metastore for the page, which asks no Kafka.
 
-<reports_dir>/metastore/names.json        applications and stores of the catalogue (dags/statestore_dags/suggestions.py)
-<reports_dir>/metastore/degraded.json     what is wrong with it (dags/statestore_dags/metastore_health.py)
+    <reports_dir>/metastore/names.json      applications and stores of the catalogue (`statestore_dags/suggestions.py`)
+    <reports_dir>/metastore/degraded.json   what is wrong with it (`statestore_dags/metastore_health.py`)
+
+Before the first run there is neither.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ FILE = "STATESTORE_ENVIRONMENTS"
 PREFIX = "STATESTORE_DAG_PREFIX"
 _SERVICE_ID = "STATESTORE_SERVICE_ID"
 #: Names of the DAGs, without a prefix, an environment, or what may stand behind them.
-DAGS = ("metastore", "process", "verify", "restore", "validate", "snapshot", "maintenance")
+DAGS = ("metastore", "process", "verify", "restore", "validate", "rewrite", "snapshot", "maintenance")
 #: One for all, so that the page shows all stores.
 COMMON = frozenset({FILE, PREFIX, "STATESTORE_REPORTS_DIR", "STATESTORE_DATA_DOCS_DIR"})
 #: What an environment may say otherwise: settings of jobs, and those that only DAGs have.

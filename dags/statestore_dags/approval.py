@@ -1,7 +1,8 @@
-"""An optional step before a restore: a person approves in the Airflow UI that live stores may be rebuilt.
+"""Steps before a restore and a rewrite: a person approves in the Airflow UI that live stores may be replaced.
 
-Wanted by STATESTORE_RESTORE_APPROVAL for every restore, or by the form for one. A restore that replays tails, builds as
-of a point or only shows its plan replaces nothing that could not be had back, and is not asked about.
+That of a restore is wanted by STATESTORE_RESTORE_APPROVAL for all, or by the form for one; that of a rewrite always. A
+restore that replays tails, builds as of a point or only shows its plan replaces nothing that could not be had back, and
+is not asked about.
 """
 
 from __future__ import annotations
@@ -54,5 +55,28 @@ def approve() -> ApproveRestoreOperator:
             "{{ ti.xcom_pull(task_ids='plan', key='summary') }}\n\nEach store is built beside the live one, checked, "
             "and swapped in; the old one is kept in quarantine. Started by run `{{ run_id }}`. *Reject* leaves "
             "everything as it is and skips the rest of this run."
+        ),
+    )
+
+
+class ApproveRewriteOperator(ApprovalOperator):
+    """Waits for a person, unless only the plan is to be shown; a rejection skips the rest of the run."""
+
+    def execute(self, context: Context) -> Any:
+        """Ask, or go on."""
+        if context["params"].get("dry_run"):
+            return None
+        return super().execute(context)
+
+
+def approve_rewrite() -> ApproveRewriteOperator:
+    """Return the step, to be put before a rewrite."""
+    return ApproveRewriteOperator(
+        task_id="approve",
+        ignore_downstream_trigger_rules=True,
+        subject="Write the state of an application anew?",
+        body=(
+            "`{{ ti.xcom_pull(task_ids='plan', key='summary') }}`\n\nThe log of *plan* shows what is written. Started "
+            "by run `{{ run_id }}`. *Reject* leaves everything as it is and skips the rest of this run."
         ),
     )

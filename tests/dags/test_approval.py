@@ -31,8 +31,8 @@ RESTORED = RestoreReport(
 class Person:
     """Answers what waits for an answer."""
 
-    def __init__(self, api: ApiServer) -> None:
-        self._url = f"{api.url}/api/v2/dags/restore/dagRuns"
+    def __init__(self, api: ApiServer, dag_id: str = "restore") -> None:
+        self._url = f"{api.url}/api/v2/dags/{dag_id}/dagRuns"
         self._login = {"Authorization": f"Bearer {api.token}"}
         self.asked: list[dict] = []
 
@@ -43,7 +43,7 @@ class Person:
         return thread
 
     def _answer(self, option: str) -> None:
-        (question,) = wait_until(self._waiting, 240, "a restore to ask")
+        (question,) = wait_until(self._waiting, 240, "a run to ask")
         self.asked.append(question)
         run = quote(question["task_instance"]["dag_run_id"], safe="")
         answer = f"{self._url}/{run}/taskInstances/approve/-1/hitlDetails"

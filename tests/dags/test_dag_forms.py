@@ -16,6 +16,7 @@ from statestore_dags.arguments import (
     verify_request,
 )
 from statestore_dags.report_parts import part_path, report_path
+from statestore_dags.rewriting import rewrite_arguments
 
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
@@ -323,6 +324,39 @@ def test_definitions_are_taken_as_they_are(dry_run):
 def test_metastore_refuses(form, message):
     with pytest.raises(InputError, match=message):
         definitions_form(form)
+
+
+REWRITES = {
+    "transform": (
+        {"stores": ["aircraft", "airports"], "function": "m:f", "format": "headers", "as_bytes": True},
+        "--store aircraft --store airports --function m:f --format headers --bytes",
+    ),
+    "reseed": ({"stores": ["aircraft"], "any_partitioner": True}, "--store aircraft --partitioner=any"),
+    "repartition": ({"to": "new", "reads_from": "end"}, "--to new --reads-from end"),
+    "clone": ({"to": "new", "snapshot_set": None}, "--to new"),
+}
+
+
+@pytest.mark.parametrize("what", REWRITES)
+def test_a_rewrite_is_the_command_of_its_kind(what):
+    form, options = REWRITES[what]
+    found = rewrite_arguments({"what": what, "application": "flight-delays", "stores": None, **form}, APPLICATIONS)
+    assert " ".join(found) == f"{what} --application flight-delays {options}"
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        ({"what": None}, "what: expected reseed, transform, repartition, clone, found 'None'"),
+        ({"what": "clone", "application": "x"}, "application: no 'x' is defined"),
+        ({"what": "clone"}, "to: clone needs it"),
+        ({"what": "transform", "function": "m:f", "to": "x"}, "to: not used by transform, leave blank"),
+        ({"what": "reseed"}, "stores: reseed needs it"),
+    ],
+)
+def test_rewrite_refuses(form, message):
+    with pytest.raises(InputError, match=message):
+        rewrite_arguments({"application": "flight-delays", **form}, APPLICATIONS)
 
 
 def test_report_names_are_safe_short_and_distinct(tmp_path):

@@ -123,7 +123,7 @@ def test_what_speaks_against_it_is_named(cloned: Cloned, tmp_path: Path) -> None
     assert "is of application" in refused("--set", other.set, "--archive", other.source.archive.url)
     assert "has no set" in refused("--archive", f"file://{tmp_path}/empty")
     cloned.target.run(0)
-    assert "has stores already" in refused()
+    assert "has state already" in refused()
 
 
 @pytest.mark.long

@@ -97,7 +97,7 @@ export const dagId = (dag, application) => {
   const environment = naming.environments[application];
   return `${naming.prefix}${environment ? `${environment}.` : ""}${dag}`;
 };
-const DAGS = ["metastore", "process", "verify", "restore", "validate", "snapshot", "maintenance"];
+const DAGS = ["metastore", "process", "verify", "restore", "validate", "rewrite", "snapshot", "maintenance"];
 /** The job of a DAG. */
 export const jobOf = (run) => {
   const id = run.dag_id.startsWith(naming.prefix) ? run.dag_id.slice(naming.prefix.length) : run.dag_id;

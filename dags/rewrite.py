@@ -1,0 +1,121 @@
+"""DAG `rewrite`: write the state of an application anew, by hand with a form, as the command `statestore rewrite`."""
+
+from __future__ import annotations
+
+from airflow.sdk import DAG, Param
+from statestore_dags.approval import approve_rewrite
+from statestore_dags.every_dag import BY_HAND, every_dag, in_each_environment
+from statestore_dags.form import application_field
+from statestore_dags.mapped_tasks import check
+from statestore_dags.rewriting import KINDS, plan_rewrite, run_rewrite
+from statestore_dags.suggestions import suggested_stores
+
+from statestore.environments import Environment
+
+DOC = """
+### What it does
+Writes the state of an application anew, as `statestore rewrite` does. *plan* checks what prevents it, and its log shows
+what would be written, how much, and how long it takes. Then *approve* waits for a person. *rewrite* does it. Below
+*check*, each store partition that was written has its own mapped task.
+
+| what | when |
+|---|---|
+| reseed | the changelog of a store was lost, and its stores are intact |
+| transform | a function can correct rows with wrong values or an old layout; or stores need another format |
+| repartition | the input gets another number of partitions. Apply the definition of the new application first |
+| clone | a copy of an application is needed that goes on meanwhile. Apply the definition of the copy first |
+
+The application must be stopped, and have processed its input; not for a clone. Pause its DAG `process` first.
+The command runs on the Airflow worker, which must see the state directory.
+
+### What a failure means
+* **plan**: the form is wrong, or something prevents the rewrite. The log says what. Nothing was changed. If Kafka did
+  not answer, the step is retried three times.
+* **approve**: nobody answered, or someone marked it failed. *Reject* skips the rest of the run; it is no failure.
+* **rewrite**: the log says what happened. It is not retried, because that is for a person to decide.
+
+### What to do
+Remove the cause that the log names. If *rewrite* failed or was killed, clear it: what was begun is thrown away or
+finished, and nothing is written twice.
+"""
+
+
+def _dag(environment: Environment) -> None:
+    with DAG(
+        dag_id=environment.dag_id("rewrite"),
+        description="Write the state of an application anew",
+        doc_md=DOC,
+        schedule=None,
+        allowed_run_types=BY_HAND,
+        is_paused_upon_creation=False,
+        **every_dag(),
+        params={
+            "what": Param(
+                type="string",
+                enum=[*KINDS],
+                title="What",
+                description="When to use which is said above.",
+            ),
+            "application": application_field("Name of the application whose state is written (its application.id)."),
+            "stores": Param(
+                None,
+                type=["array", "null"],
+                items={"type": "string"},
+                title="Stores",
+                description="Of reseed: one. Of transform: blank for all stores.",
+                **suggested_stores(),
+            ),
+            "to": Param(
+                None,
+                type=["null", "string"],
+                title="New application",
+                description="Of repartition and clone: the one that is made. It has a definition, and no state.",
+            ),
+            "function": Param(
+                None,
+                type=["null", "string"],
+                title="Function",
+                description="Of transform: module:function, on the Python path of the Airflow worker.",
+            ),
+            "format": Param(
+                None,
+                type=["null", "string"],
+                enum=[None, "plain", "timestamped", "headers"],
+                title="Format",
+                description="Of transform: the format that the stores get. Blank: they keep theirs.",
+            ),
+            "as_bytes": Param(
+                False,
+                type="boolean",
+                title="Rows as bytes",
+                description="Of transform: the function gets keys and values as bytes, not as the serdes read them.",
+            ),
+            "snapshot_set": Param(
+                None,
+                type=["null", "string"],
+                title="Set of snapshots",
+                description="Of clone: the name of the set. Blank: the newest.",
+            ),
+            "reads_from": Param(
+                None,
+                type=["null", "string"],
+                enum=[None, "start", "end"],
+                title="Begin in the new input at",
+                description="Of repartition: where the new application begins in an input of its own that has records.",
+            ),
+            "any_partitioner": Param(
+                False,
+                type="boolean",
+                title="Any partitioner",
+                description="Of reseed and repartition: keys may lie where Kafka's partitioner would not put them.",
+            ),
+            "dry_run": Param(False, type="boolean", title="Only show the plan", description="On: nothing is changed."),
+        },
+    ):
+        planned = plan_rewrite()
+        done = run_rewrite(planned)  # type: ignore[arg-type]  # as in each call of a task, what it will be is given
+        planned >> approve_rewrite() >> done
+        check.expand(square=done)
+
+
+in_each_environment(_dag)

@@ -1,0 +1,156 @@
+"""The steps of DAG `rewrite`: the command `statestore rewrite`, first to show its plan, then to carry it out.
+
+It runs in a process of its own: it loads the user's code, and Airflow's process must know neither Kafka nor RocksDB.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from airflow.sdk import task
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from statestore.config import load_settings
+from statestore.errors import InputError, RetryError
+from statestore_dags.archive_connection import archive_connection, reports_access
+from statestore_dags.arguments import Applications, Params, require_known_fields
+from statestore_dags.connections import kafka_connection
+from statestore_dags.retrying import RETRIED, in_environment
+from statestore_dags.suggestions import remember
+
+log = logging.getLogger(__name__)
+
+#: By kind, the fields of the form that go with it, and the options that they are; those with a star must be filled in.
+KINDS: Mapping[str, Mapping[str, str]] = {
+    "reseed": {"*stores": "--store", "any_partitioner": "--partitioner=any"},
+    "transform": {"stores": "--store", "*function": "--function", "format": "--format", "as_bytes": "--bytes"},
+    "repartition": {"*to": "--to", "reads_from": "--reads-from", "any_partitioner": "--partitioner=any"},
+    "clone": {"*to": "--to", "snapshot_set": "--set"},
+}
+_FIELDS = {field.lstrip("*") for fields in KINDS.values() for field in fields}
+
+
+def rewrite_arguments(params: Params, applications: Applications) -> list[str]:
+    """Return the arguments of `statestore rewrite` that a form means.
+
+    Raises
+    ------
+    InputError
+        If it names an application that is not defined, lacks a field, or has one that does not go with the kind.
+    """
+    kind, application = str(params.get("what")), str(params.get("application") or "").strip()
+    if kind not in KINDS:
+        raise InputError(f"what: expected {', '.join(KINDS)}, found {kind!r}")
+    if application not in applications:
+        raise InputError(f"application: no {application!r} is defined; defined are {', '.join(sorted(applications))}")
+    options, found = KINDS[kind], [kind, "--application", application]
+    if excess := [field for field in sorted(_FIELDS - {name.lstrip("*") for name in options}) if params.get(field)]:
+        raise InputError(f"{', '.join(excess)}: not used by {kind}, leave blank")
+    for name, option in options.items():
+        field = name.lstrip("*")
+        value = params.get(field)
+        if not value and name != field:
+            raise InputError(f"{field}: {kind} needs it")
+        if isinstance(value, bool):
+            found += [option] if value else []
+        elif value:
+            found += [text for one in (value if isinstance(value, list) else [value]) for text in (option, str(one))]
+    return found
+
+
+@task(task_id="plan", **RETRIED)
+def plan_rewrite(params: Any = None, dag: Any = None, dag_run: Any = None, ti: Any = None) -> dict[str, Any]:
+    """Check the form, and show what would be done; return the arguments, and the changelogs of the application."""
+    from statestore.metastore.metastore import Metastore
+
+    with in_environment(dag.dag_id) as environment, kafka_connection(), archive_connection(), reports_access():
+        require_known_fields(dag_run.conf, dag.params)
+        settings = load_settings()
+        applications = environment.own(Metastore.of(settings).require_running().catalogue.definitions())
+        remember(settings.reports_dir, applications)
+        arguments = rewrite_arguments(params, applications)
+        if (to := params.get("to")) is not None:
+            environment.require([to])
+        changelogs = _changelogs(arguments)
+        _run([*arguments, "--dry-run"])
+    ti.xcom_push("summary", f"statestore rewrite {' '.join(arguments)}")
+    return {"arguments": arguments, "changelogs": changelogs}
+
+
+@task(task_id="rewrite")
+def run_rewrite(planned: dict[str, Any], params: Any = None, dag: Any = None) -> list[dict[str, Any]]:
+    """Carry out what was planned; return a row for each store partition."""
+    if params.get("dry_run"):
+        raise AirflowSkipException("only the plan was asked for")
+    arguments = planned["arguments"]
+    with in_environment(dag.dag_id), kafka_connection(), archive_connection(), reports_access():
+        if arguments[0] == "transform" and _changelogs(arguments) != planned["changelogs"] and not _begun(arguments):
+            raise AirflowFailException(
+                "the stores have other changelogs than when this run was planned: an earlier attempt of it, or "
+                "somebody else, has replaced them, so the function is not called again. `statestore verify` says "
+                "whether the stores are healthy; if so, nothing is left to do"
+            )
+        content = _run([*arguments, "--yes"])
+    return [
+        {
+            "label": f"{row['application']}/{row['store']}/{row['task']}",
+            "health": "healthy",
+            "headline": f"{row['rows']} rows, changelog up to offset {row['committed']}",
+            **row,
+        }
+        for row in content["rows"]
+    ]
+
+
+def _changelogs(arguments: Sequence[str]) -> dict[str, str]:
+    """Return the changelogs of the application that is rewritten, by store."""
+    from statestore.metastore.metastore import Metastore
+
+    definition = Metastore.of(load_settings()).require_running().catalogue.entry(arguments[2]).definition
+    return {store.name: store.changelog_of(definition.name) for store in definition.stores}
+
+
+def _begun(arguments: Sequence[str]) -> bool:
+    """Tell whether a transform was interrupted: then the command only finishes it."""
+    return (load_settings().state_dir / ".statestore" / arguments[2] / "transform.json").exists()
+
+
+def _run(arguments: Sequence[str]) -> dict[str, Any]:
+    """Run the command, put what it prints into the log, and return what it says as JSON.
+
+    Raises
+    ------
+    InputError, RetryError, AirflowFailException
+        If it fails, as its exit code says.
+    """
+    with TemporaryDirectory(prefix="statestore-rewrite-") as directory:
+        said = Path(directory) / "said.json"
+        command = [sys.executable, "-P", "-m", "statestore.cli", "rewrite", *arguments, "--json", str(said)]
+        with subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as program:
+            assert program.stdout is not None
+            lines = []
+            try:
+                for line in program.stdout:
+                    lines.append(line.rstrip())
+                    log.info("%s", lines[-1])
+            except BaseException:
+                program.terminate()  # as any kill: the next attempt throws away or finishes what was begun
+                raise
+        last = lines[-1] if lines else "it said nothing"
+        if program.returncode == InputError.exit_code:
+            raise InputError(last)
+        if program.returncode == RetryError.exit_code:
+            raise RetryError(last)
+        if program.returncode:
+            raise AirflowFailException(f"`statestore rewrite` ended with {program.returncode}: {last}")
+        content: dict[str, Any] = json.loads(said.read_text())
+        return content

@@ -178,7 +178,7 @@ def test_maintenance_takes_its_age_from_the_settings():
         reports_days=1.5, as_of_dir=there, dry_run=True
     )
     for days in ("soon", "-1", "nan", "inf"):
-        with pytest.raises(InputError, match=f"STATESTORE_REPORTS_DAYS: expected a number from 0, found '{days}'"):
+        with pytest.raises(InputError, match=f"STATESTORE_REPORTS_DAYS: expected a number from 0, found '?{days}"):
             maintenance_request({}, days, there)
 
 

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from statestore.rewrite.staged_validation import StagedStores
 
 
 def main() -> None:
@@ -16,12 +11,13 @@ def main() -> None:
     from statestore_expectations.suites import suite_of
 
     from statestore.changelog.topics import Topics
+    from statestore.rewrite.staged_validation import StagedStores
     from statestore_jobs.entry import spark_session
     from statestore_jobs.sources.register import register
     from statestore_jobs.store_validation import Judge
 
     told, said = map(Path, sys.argv[1:])
-    request: StagedStores = pickle.loads(told.read_bytes())  # noqa: S301  written by ourselves a moment ago
+    request = StagedStores.model_validate_json(told.read_text(encoding="utf-8"))
     store, settings = request.stores[0].store, request.settings
     spark = spark_session("validate-staged")
     register(spark)

@@ -8,7 +8,6 @@ copies of the staged stores, with links to their tables, and their changelog.
 from __future__ import annotations
 
 import os
-import pickle
 import shutil
 import subprocess
 import sys
@@ -16,7 +15,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+
+from pydantic import BaseModel
 
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
@@ -30,11 +30,11 @@ _KEPT_VARIABLES = ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "SPAR
 _SPARK = "--master local[*] --conf spark.ui.enabled=false pyspark-shell"
 
 
-class StagedStores(NamedTuple):
-    """Pickled request to the program."""
+class StagedStores(BaseModel):
+    """What the program is asked to judge."""
 
     application: ApplicationDefinition
-    stores: Sequence[StorePartitionSpec]
+    stores: tuple[StorePartitionSpec, ...]
     settings: Settings
     run_id: str
 
@@ -69,7 +69,8 @@ def require_valid(
     with TemporaryDirectory(prefix="validation-", dir=directory) as name:
         shown = [_shown(store, Path(name)) for store in stores]
         told, said = Path(name) / "request", Path(name) / "verdict.json"
-        told.write_bytes(pickle.dumps(StagedStores(application, shown, settings, run_id)))
+        asked = StagedStores(application=application, stores=tuple(shown), settings=settings, run_id=run_id)
+        told.write_text(asked.model_dump_json(), encoding="utf-8")
         command = [sys.executable, "-P", "-c", _PROGRAM, str(told), str(said)]
         ran = subprocess.run(command, env=_environment(), stdin=subprocess.DEVNULL, capture_output=True, check=False)
         if not said.exists():

@@ -131,7 +131,7 @@ def test_brokers_that_the_connection_does_not_name_are_those_of_the_environment(
     ("extra", "environment", "expected"),
     [
         ({**EXTRA, "group.id": "x"}, {}, "extra of connection 'kafka': group.id cannot be set"),
-        ({**EXTRA, "sasl.passwrod": "x"}, {}, "extra of connection 'kafka': sasl.passwrod is not one of"),
+        ({**EXTRA, "sasl.passwrod": "x"}, {}, "extra of connection 'kafka': sasl.passwrod is not an accepted property"),
         ("canary-7d20", {}, "extra of connection 'kafka': expected a JSON object.*, found no JSON"),
         ('["canary-7d20"]', {}, "extra of connection 'kafka': expected a JSON object.*, found list"),
         (EXTRA, {"STATESTORE_KAFKA_CONN_ID": "gone"}, "STATESTORE_KAFKA_CONN_ID: Airflow has no connection 'gone'"),

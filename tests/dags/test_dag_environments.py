@@ -37,7 +37,17 @@ def two(monkeypatch, tmp_path):
 
 def test_each_environment_has_its_dags_with_its_pool_and_schedules(two, load_dags):
     dags = load_dags(STATESTORE_DAG_PREFIX="stores_")
-    jobs = {"process", "verify", "verify.deep", "restore", "validate", "snapshot", "metastore", "maintenance"}
+    jobs = {
+        "process",
+        "verify",
+        "verify.deep",
+        "restore",
+        "validate",
+        "snapshot",
+        "rewrite",
+        "metastore",
+        "maintenance",
+    }
     assert dags.keys() == {f"stores_{environment}{job}" for environment in ("", "payments.") for job in jobs}
     ours, theirs = dags["stores_verify"], dags["stores_payments.verify"]
     assert [dag.task_dict["spark"].pool for dag in (ours, theirs)] == ["default_pool", "payments"]

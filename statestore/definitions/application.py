@@ -58,6 +58,24 @@ class Subtopology(Definition):
     stores: tuple[StoreDefinition, ...] = ()
 
 
+def require_usable_by_tasks(store: StoreDefinition) -> None:
+    """Refuse a store that Kafka Streams' DSL alone makes.
+
+    Raises
+    ------
+    ValueError
+        Naming the kind or the format.
+    """
+    kind = BUILT_IN.get(store.kind)
+    if kind is not None and kind.ordinary_kin:
+        raise ValueError(
+            f"store {store.name}: {kind.name} stores are made by Kafka Streams' DSL alone. They are verified, "
+            f"read and restored where it has written them; tasks here use {kind.ordinary_kin} stores"
+        )
+    if store.format is StoreFormat.TIMESTAMPED_IN_DEFAULT:
+        raise ValueError(f"store {store.name}: format {store.format} is that of time-ordered windows alone")
+
+
 class ApplicationDefinition(Definition):
     """A stream application: its topics, its processing, and its stores.
 
@@ -156,14 +174,7 @@ class ApplicationDefinition(Definition):
 
     def _stores_are_not_of_the_dsl_alone(self) -> None:
         for store in self.stores:
-            kind = BUILT_IN.get(store.kind)
-            if kind is not None and kind.ordinary_kin:
-                raise ValueError(
-                    f"store {store.name}: {kind.name} stores are made by Kafka Streams' DSL alone. They are verified, "
-                    f"read and restored where it has written them; tasks here use {kind.ordinary_kin} stores"
-                )
-            if store.format is StoreFormat.TIMESTAMPED_IN_DEFAULT:
-                raise ValueError(f"store {store.name}: format {store.format} is that of time-ordered windows alone")
+            require_usable_by_tasks(store)
 
     def _stream_times_fit_into_a_commit(self) -> None:
         # Only subtopology 0 may have many stores: those behind a repartition topic have one each.
@@ -199,14 +210,15 @@ class ApplicationDefinition(Definition):
         Raises
         ------
         ValueError
-            If a store of its kind cannot have the format.
+            If a store of its kind, or of an application, cannot have the format.
         """
         changed = {"changelog": topic, **({} if store_format is None else {"format": store_format})}
         stores = tuple(
             StoreDefinition.model_validate({**found.model_dump(), **changed}) if found.name == store else found
             for found in self.stores
         )
-        return self.model_copy(update={"stores": stores})
+        # With the stores, all that must be true of an application is checked again.
+        return ApplicationDefinition.model_validate(self.model_copy(update={"stores": stores}).model_dump())
 
     @property
     def publishes_snapshots(self) -> bool:

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict
 
 from statestore import kill_switch
 from statestore.changelog.topics import Topics
+from statestore.definitions.application import require_usable_by_tasks
 from statestore.definitions.store import StoreDefinition
 from statestore.durable import remove_tree
 from statestore.errors import InputError, InvalidStateError
@@ -197,11 +198,15 @@ class Transform:
     def _after_of(self, store: StorePartitionSpec) -> StoreDefinition:
         before = store.store
         try:
-            return StoreDefinition.model_validate({**before.model_dump(), "format": self._spec.format or before.format})
+            after = StoreDefinition.model_validate(
+                {**before.model_dump(), "format": self._spec.format or before.format}
+            )
+            require_usable_by_tasks(after)
         except ValueError as error:
             raise InputError(
                 f"{store.application}/{before.name} cannot have format {self._spec.format}: {error}"
             ) from error
+        return after
 
     def _judged_by(self, hooks: AdoptionHooks) -> Callable[[Sequence[StorePartitionSpec]], None]:
         def judge(stores: Sequence[StorePartitionSpec]) -> None:

@@ -147,8 +147,13 @@ def test_what_else_speaks_against_it_is_named_and_nothing_is_changed(
 ) -> None:
     with locked(app.app.store_spec(1).paths):
         _refused(app, LockedError, "is locked by another process")
-    with broker.member_of(app.app.servers, app.app.name, app.app.input):
-        _refused(app, InputError, "has active members")
+    before = app.now(), app.names(), app.rows()
+    with (
+        broker.member_of(app.app.servers, app.app.name, app.app.input),
+        pytest.raises(InputError, match="has active members"),
+    ):
+        app.work.carry_out()
+    assert (app.now(), app.names(), app.rows()) == before
 
     def judge(stores: Sequence[StorePartitionSpec]) -> None:
         raise InputError("the suite does not pass")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Self
 from uuid import uuid4
@@ -82,6 +83,8 @@ class AttemptWriter:
             file.close()
         if kind is not None:
             remove_tree(self._directory)
+            with suppress(OSError):  # others are in it; or Spark has given the write up, and nobody else comes
+                self._directory.parent.rmdir()
 
     def add(self, users_keys: pa.Array, rows: pa.RecordBatch) -> pa.Array:
         """Write rows to the files of their partitions, by the keys that the partitioner sees; return the partitions."""

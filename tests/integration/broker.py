@@ -71,6 +71,10 @@ def member_of(servers: str, group: str, topic: str) -> Iterator[None]:
         yield
     finally:
         member.close()
+    admin = AdminClient({"bootstrap.servers": servers})
+    wait_for(
+        lambda: not admin.describe_consumer_groups([group])[group].result(WAIT_S).members, "the member to have left"
+    )
 
 
 def delete_topic(servers: str, name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, InstanceOf
 
 from statestore.archive.archive import ArchiveSpec
 from statestore.definitions.store import StoreDefinition
@@ -91,7 +91,7 @@ class StorePartitionSpec(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     application: str
-    task: TaskId
+    task: InstanceOf[TaskId]
     store: StoreDefinition
     changelog: ChangelogSpec | None
     bootstrap_servers: str

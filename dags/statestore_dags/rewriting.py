@@ -119,7 +119,9 @@ def _changelogs(arguments: Sequence[str]) -> dict[str, str]:
 
 def _begun(arguments: Sequence[str]) -> bool:
     """Tell whether a transform was interrupted: then the command only finishes it."""
-    return (load_settings().state_dir / ".statestore" / arguments[2] / "transform.json").exists()
+    from statestore.rewrite.journal import Rewrite
+
+    return Rewrite("transform", arguments[2]).path(load_settings().state_dir).exists()
 
 
 def _run(arguments: Sequence[str]) -> dict[str, Any]:

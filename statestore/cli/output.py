@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from contextvars import ContextVar
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TextIO
 
 import typer
 from rich.console import Console
@@ -81,6 +81,39 @@ def with_quiet(command: Callable[..., None]) -> Callable[..., None]:
 def say(console: Console, text: Text | str) -> None:
     """Print lines as they are: what is to be copied must not be broken."""
     console.print(text, soft_wrap=True, highlight=False, markup=False)
+
+
+class RewritePlan(Protocol):
+    """What every plan of a rewrite says of its cost."""
+
+    @property
+    def rows(self) -> int:
+        """Rows that are written."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of their keys and values."""
+
+    @property
+    def seconds(self) -> float:
+        """How long that may take."""
+
+    @property
+    def disk_needed(self) -> int:
+        """Bytes that new stores need."""
+
+    @property
+    def disk_free(self) -> int:
+        """Bytes that are free for them."""
+
+
+def say_cost(console: Console, plan: RewritePlan, besides: str = "") -> None:
+    """Say what a rewrite writes, how long that takes, with what comes on top, and which disk space it needs."""
+    say(
+        console,
+        f"{plan.rows} records of {plan.bytes} bytes, about {plan.seconds:g} s{besides}; needs {plan.disk_needed} bytes "
+        f"of disk, {plan.disk_free} are free",
+    )
 
 
 def write_report(

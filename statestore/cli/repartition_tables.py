@@ -39,12 +39,7 @@ def show_repartition(console: Console, plan: RepartitionPlan) -> None:
         console.print(tables.table(f"{len(plan.stores)} stores of {plan.source}", columns, found))
     for line in plan.said:
         output.say(console, line)
-    rows, size = sum(store.rows for store in plan.stores), sum(store.bytes for store in plan.stores)
-    output.say(
-        console,
-        f"{rows} records of {size} bytes, about {plan.seconds:g} s; needs {plan.disk_needed} bytes of disk, "
-        f"{plan.disk_free} are free",
-    )
+    output.say_cost(console, plan)
 
 
 def repartition_content(plan: RepartitionPlan) -> dict[str, Any]:

@@ -252,11 +252,7 @@ def _show_plan(console: Console, plan: ReseedPlan) -> None:
         output.say(console, sign)
     if plan.replaced:
         output.say(console, f"{plan.replaced} more were replaced by an earlier attempt")
-    output.say(
-        console,
-        f"{plan.rows} records of {plan.bytes} bytes, about {plan.seconds:g} s; needs "
-        f"{plan.disk_needed} bytes of disk, {plan.disk_free} are free",
-    )
+    output.say_cost(console, plan)
 
 
 def _plan_content(plan: ReseedPlan) -> dict[str, Any]:

@@ -181,11 +181,7 @@ def _show_plan(console: Console, plan: TransformPlan) -> None:
     for name, (before, after) in plan.formats.items():
         if before != after:
             output.say(console, f"{name} gets the format {after}, and has {before}: its definition must say so, too")
-    output.say(
-        console,
-        f"{plan.rows} records of {plan.bytes} bytes, about {plan.seconds:g} s and the time of the suites; needs "
-        f"{plan.disk_needed} bytes of disk, {plan.disk_free} are free",
-    )
+    output.say_cost(console, plan, " and the time of the suites")
 
 
 def show_rewritten(console: Console, rows: Sequence[Rewritten]) -> None:

@@ -159,6 +159,16 @@ class RepartitionPlan(NamedTuple):
     disk_needed: int
     disk_free: int
 
+    @property
+    def rows(self) -> int:
+        """Rows that are written."""
+        return sum(store.rows for store in self.stores)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of their keys and values."""
+        return sum(store.bytes for store in self.stores)
+
 
 class MadeStore(NamedTuple):
     """A store partition that was made; `committed` is the offset of its last record, None without one."""

@@ -1,7 +1,8 @@
 """Work on this machine: one piece after another, or several processes that each take the next piece.
 
-Processes are spawned, not forked: threads of Kafka's client and of RocksDB do not survive a fork. They end when the
-command ends, however that comes about; what they leave behind is what a killed job leaves, and is cleaned up likewise.
+Processes are spawned, not forked: threads of Kafka's client and of RocksDB do not survive a fork. A command that is
+short can have them forked before there are any. They end when the command ends, however that comes about; what they
+leave behind is what a killed job leaves, and is cleaned up likewise.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from statestore.errors import RetryError
@@ -46,14 +48,56 @@ def run_each(
         If a process was killed.
     """
     if processes <= 1 or len(pieces) <= 1:
-        results = []
-        for piece in pieces:
-            results.append(work(piece))
-            done(results[-1])
-        return results
-    spawn = multiprocessing.get_context("spawn")
-    others = multiprocessing.active_children()
-    pool = ProcessPoolExecutor(min(processes, len(pieces)), mp_context=spawn, initializer=_end_with_parent)
+        return _one_by_one(pieces, work, done)
+    with _pool(min(processes, len(pieces)), "spawn") as pool:
+        return _each_in(pool, pieces, work, done)
+
+
+def runner(processes: int) -> Runner:
+    """Return who does the pieces of a restore; one whose process is killed ends the command, which is run again."""
+    return lambda pieces, work, *_: run_each(pieces, work, processes)
+
+
+@contextmanager
+def forked_runner(processes: int) -> Iterator[Runner]:
+    """Have processes for the pieces of a restore that need not import anything: all is there that is imported now.
+
+    To import what a restore needs takes each process a second, and more than what it then does if that is little.
+    Begin before this process has a thread, or has opened a client or a database.
+    """
+    if processes <= 1:
+        yield runner(1)
+        return
+    from statestore.compiled.loops import load_kept
+
+    load_kept()
+    with _pool(processes, "fork") as pool:
+        pool.submit(_nothing).result()  # the first piece has all of them forked
+
+        def run(pieces: Sequence[S], work: Callable[[S], R], *_: object) -> list[R]:
+            return _one_by_one(pieces, work) if len(pieces) <= 1 else _each_in(pool, pieces, work)
+
+        yield run
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def _one_by_one(pieces: Sequence[S], work: Callable[[S], R], done: Callable[[R], None] = lambda _: None) -> list[R]:
+    results = []
+    for piece in pieces:
+        results.append(work(piece))
+        done(results[-1])
+    return results
+
+
+def _each_in(
+    pool: ProcessPoolExecutor,
+    pieces: Sequence[S],
+    work: Callable[[S], R],
+    done: Callable[[R], None] = lambda _: None,
+) -> list[R]:
     try:
         futures = [pool.submit(work, piece) for piece in pieces]
         for future in as_completed(futures):
@@ -64,6 +108,15 @@ def run_each(
             "a process of this command was killed, perhaps because the machine had no memory left. Run again with a "
             "smaller --parallel"
         ) from error
+
+
+@contextmanager
+def _pool(processes: int, method: str) -> Iterator[ProcessPoolExecutor]:
+    """Have processes; at the end, whatever they do is ended."""
+    others = multiprocessing.active_children()
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context(method), _end_with_parent)
+    try:
+        yield pool
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         ours = [child for child in multiprocessing.active_children() if child not in others]
@@ -71,11 +124,6 @@ def run_each(
             child.terminate()
         for child in ours:
             child.join()
-
-
-def runner(processes: int) -> Runner:
-    """Return who does the pieces of a restore; one whose process is killed ends the command, which is run again."""
-    return lambda pieces, work, *_: run_each(pieces, work, processes)
 
 
 def _end_with_parent() -> None:

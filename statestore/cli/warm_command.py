@@ -133,10 +133,14 @@ def warm(
     options.require_writable(json=json)
     rows: list[WarmRow] = []
     failure: StateStoreError | None = None
-    with tempfile.TemporaryDirectory(prefix="statestore-") as name, _ended_by_sigterm():
+    with (
+        local.forked_runner(parallel) as run,
+        tempfile.TemporaryDirectory(prefix="statestore-") as name,
+        _ended_by_sigterm(),
+    ):
         state = WarmState(Path(name))
         with answering(address, state):
-            how = Warming(local.runner(parallel), parallel, run_bytes, Path(name), f"warm-{started_ms}")
+            how = Warming(run, parallel, run_bytes, Path(name), f"warm-{started_ms}")
             try:
                 with progress_exported("warm", Path(name)):
                     rows = _warmed(asked, request, how, state)

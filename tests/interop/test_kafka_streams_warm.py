@@ -34,12 +34,12 @@ class Warmed:
         app.write(directory / "theirs", STORES, _commands(200, seed=11))
         self.contents: Contents = app.read(directory / "theirs", STORES)
 
-    def run(self, *arguments: str, code: int = 0, **environment: str) -> list[dict[str, Any]]:
+    def run(self, *arguments: str, code: int = 0, parallel: int = 1, **environment: str) -> list[dict[str, Any]]:
         """Run the command in a process of its own, and return its rows."""
         what = ("--application", self.app.application_id, "--bootstrap-servers", self.app.bootstrap_servers)
         stores = (part for store in described(STORES) for part in ("--store", store))
         argv = [sys.executable, "-m", "statestore.cli", *arguments, *what, "--archive", self.archive, *stores]
-        argv += ["--parallel", "1", "--json", "-"]
+        argv += ["--parallel", str(parallel), "--json", "-"]
         environment = {**os.environ, **environment}
         done = subprocess.run(argv, capture_output=True, text=True, env=environment, timeout=300)
         assert done.returncode == code, done.stderr
@@ -84,7 +84,7 @@ def test_kafka_streams_accepts_what_a_killed_one_has_left(warmed: Warmed, tmp_pa
 
 
 def test_kafka_streams_has_nothing_to_restore_and_goes_on(warmed: Warmed, tmp_path: Path) -> None:
-    rows = warmed.warm(tmp_path, "--require")
+    rows = warmed.warm(tmp_path, "--require", parallel=2)
     assert outcomes(rows) == {"warmed"}
     contents = warmed.app.read(tmp_path, STORES)
     assert contents.restored == dict.fromkeys(PARTS, 0)

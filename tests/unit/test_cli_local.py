@@ -10,7 +10,7 @@ import time
 import psutil
 import pytest
 
-from statestore.cli.local_processes import run_each
+from statestore.cli.local_processes import forked_runner, run_each
 from statestore.cli.selection import _ranges
 from statestore.errors import InputError, RetryError
 
@@ -43,6 +43,14 @@ def fail_or_wait(number: int) -> None:
     if number:
         wait_long(number)
     raise InputError("no")
+
+
+#: Not what a process has that imports this module.
+inherited = []
+
+
+def inherited_by(number: int) -> list[int]:
+    return [*inherited, number]
 
 
 def left(others):
@@ -78,6 +86,23 @@ def test_a_process_that_is_killed_is_a_reason_to_try_again():
     with pytest.raises(RetryError, match="smaller --parallel"):
         run_each(range(4), die_at_2, 2)
     assert not left(others)
+
+
+def test_forked_processes_have_what_was_there_before_them():
+    others = multiprocessing.active_children()
+    inherited.append(7)
+    with forked_runner(2) as run:
+        inherited.clear()
+        assert run(range(3), inherited_by, int) == [[7, 0], [7, 1], [7, 2]]
+        assert os.getpid() not in run(range(3), process, int)
+        assert run([3], process, int) == [os.getpid()], "one piece is not worth the way"
+        with pytest.raises(InputError, match="1 is odd"):
+            run([0, 1, 2], refuse_odd, int)
+        with pytest.raises(RetryError, match="smaller --parallel"):
+            run(range(4), die_at_2, int)
+    assert not left(others)
+    with forked_runner(1) as run:
+        assert set(run(range(3), process, int)) == {os.getpid()}
 
 
 @pytest.mark.long

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from demo.processes import stop_run
-from demo.spark_classes import spark_jvm
+from statestore.cli.spark_jvm import spark_jvm
 from statestore.errors import LockedError
 
 REPOSITORY = Path(__file__).resolve().parent.parent

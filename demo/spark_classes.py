@@ -1,10 +1,6 @@
-"""An archive of the classes that Spark loads, which its JVMs then map instead of loading them one by one.
+"""Makes the archive of the classes that Spark loads, which its JVMs then map (`statestore/cli/spark_jvm.py`).
 
-Much of a short job's time goes into loading and checking some 15,000 classes. Java's class data sharing keeps them in
-a file (JEP 350). `demo/environment.sh` makes it once for each environment; a JVM whose class path or version differs
-does without it.
-
-    python -m demo.spark_classes        make the archive
+Run `python -m demo.spark_classes` to make it for this environment.
 """
 
 from __future__ import annotations
@@ -12,41 +8,36 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 
-#: Jobs of seconds: compiling them thoroughly costs more than it gains.
-SHORT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-_ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
-#: A JVM that cannot use an archive warns of it on standard output, where programs expect other things.
-_SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
+from statestore.cli.spark_jvm import ARCHIVE, SHORT, SILENT, VARIABLE
 
-def spark_jvm() -> str:
-    """Return the JVM options (SPARK_SUBMIT_OPTS) for short Spark jobs of this environment."""
-    # A JVM that is told of a file that does not exist shares no classes at all, not even Java's own.
-    return f"{SHORT_JVM} {_SILENT} -XX:SharedArchiveFile={_ARCHIVE}" if _ARCHIVE.exists() else SHORT_JVM
+#: Of the kind that suites have.
+_SQL = """
+    SELECT one.key, one.hashed FROM (SELECT key, sum(xxhash64(key, value)) AS hashed FROM rows GROUP BY key) AS one
+    FULL OUTER JOIN (SELECT key, max(try_parse_json(CAST(value AS STRING)) IS NULL) AS odd FROM rows GROUP BY key
+    HAVING count(*) > 1) AS other ON one.key = other.key WHERE NOT (one.key <=> other.key) ORDER BY one.key LIMIT 5
+"""
 
 
 def make_archive() -> None:
     """Run a query such as our jobs have, and keep the classes that were loaded."""
-    made = _ARCHIVE.with_suffix(f".{os.getpid()}")
+    made = ARCHIVE.with_suffix(f".{os.getpid()}")
     os.environ |= {
-        "SPARK_SUBMIT_OPTS": f"{SHORT_JVM} {_SILENT} -XX:ArchiveClassesAtExit={made}",
+        VARIABLE: f"{SHORT} {SILENT} -XX:ArchiveClassesAtExit={made}",
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
     }
     _run_query()
     # A JVM that maps a file which is still being written crashes: it gets its name when it is whole.
-    made.rename(_ARCHIVE)
+    made.rename(ARCHIVE)
 
 
 def _run_query() -> None:
-    # Seconds, which who asks for `spark_jvm` need not spend.
-    import pyarrow as pa
-    from pyspark import StorageLevel
-    from pyspark.sql import SparkSession
-    from pyspark.sql import functions as F
-
     def unchanged(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         return batches
 
@@ -58,6 +49,10 @@ def _run_query() -> None:
         rows = spark.createDataFrame(pa.table({"key": [b"a", b"b"], "value": [b"1", b"{}"], "time": [1, 2]}))
         read = rows.mapInArrow(unchanged, rows.schema).persist(StorageLevel.DISK_ONLY)
         read.groupBy("key").agg(F.count("*"), F.sum(F.octet_length("value"))).collect()
+        read.createOrReplaceTempView("rows")
+        both = read.alias("one").join(read.alias("other"), F.col("one.key") == F.col("other.key"), "full_outer")
+        both.select("one.key", "other.value").persist(StorageLevel.DISK_ONLY).count()
+        spark.sql(_SQL).collect()
     finally:
         spark.stop()
         gateway = spark.sparkContext._gateway

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
-from demo.spark_classes import SHORT_JVM, spark_jvm
+from statestore.cli.spark_jvm import SHORT, spark_jvm
 from tests.session.broker import SharedBroker, running_broker, shared_broker
 from tests.session.choosing import is_chosen
 from tests.session.durations import Durations
@@ -31,7 +31,7 @@ settings.load_profile("few")
 
 use_memory()
 # No JVM of a run, brokers included, does much: compiling well and collecting in parallel cost more than they gain.
-os.environ["JDK_JAVA_OPTIONS"] = f"{SHORT_JVM} {os.environ.get('JDK_JAVA_OPTIONS', '')}".strip()
+os.environ["JDK_JAVA_OPTIONS"] = f"{SHORT} {os.environ.get('JDK_JAVA_OPTIONS', '')}".strip()
 os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_jvm())
 
 _LONG = Path(__file__).parent / "faults" / "long"

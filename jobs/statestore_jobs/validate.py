@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from statestore_expectations.suites import suite_of
+from pyspark.sql import SparkSession
 
 from statestore import clock
 from statestore.archive.archive import archive_of
@@ -44,7 +45,9 @@ from statestore.statedir.lock import locked, locked_file
 from statestore_jobs.entry import Definitions, run_job, spark_session
 from statestore_jobs.shared_state import state_of
 from statestore_jobs.sources.register import register
-from statestore_jobs.store_validation import Judge, Judged
+
+if TYPE_CHECKING:
+    from statestore_jobs.store_validation import Judged
 
 _log = logging.getLogger(__name__)
 
@@ -78,17 +81,19 @@ def run(request: ValidateRequest, settings: Settings, catalogue: Catalogue, run_
     here = settings.state_dir.absolute()
     specs = [spec.model_copy(update={"archive": archive}) if spec.state_dir == here else spec for spec in specs]
     stores = [list(of_store) for _, of_store in groupby(specs, lambda spec: spec.store_partition[:2])]
-    suites = [suite_of(of_store[0].application, of_store[0].store) for of_store in stores]
     judged: list[Judged] = []
     rows: list[ValidateRow] = []
     if stores:
-        with _writing_alone(settings.data_docs_dir):
-            spark = spark_session("validate")
-            register(spark)
-            # A suite is some forty small queries, and adaptive execution runs each as several jobs: twice as slow.
-            spark.conf.set("spark.sql.adaptive.enabled", "false")
-            judge = Judge(spark, topics, run_id, settings.data_docs_dir, settings.reports_dir)
-            with state_of(spark, settings):
+        with ThreadPoolExecutor(1) as beside:
+            # Great Expectations takes seconds to import, and Spark seconds to start, most of them in other processes.
+            starting = beside.submit(_session)
+            from statestore_expectations.suites import suite_of
+
+            from statestore_jobs.store_validation import Judge
+
+            suites = [suite_of(of_store[0].application, of_store[0].store) for of_store in stores]
+            with _writing_alone(settings.data_docs_dir), state_of(starting.result(), settings) as spark:
+                judge = Judge(spark, topics, run_id, settings.data_docs_dir, settings.reports_dir)
                 for of_store, suite in zip(stores, suites, strict=True):
                     judged.append(judge.store(definitions[of_store[0].application], of_store, suite))
                     _tell(judged[-1].store, f"{len(judged)} of {len(stores)}")
@@ -106,6 +111,20 @@ def run(request: ValidateRequest, settings: Settings, catalogue: Catalogue, run_
         stores=tuple(found.store for found in judged),
         rows=tuple(rows),
     )
+
+
+def _session() -> SparkSession:
+    """Start Spark, and the daemon that its Python workers are forked from."""
+    spark = spark_session("validate")
+    register(spark)
+    # A suite is some forty small queries, and adaptive execution runs each as several jobs: twice as slow.
+    spark.conf.set("spark.sql.adaptive.enabled", "false")
+    spark.sparkContext.parallelize([0], 1).foreach(_nothing)
+    return spark
+
+
+def _nothing(_: object) -> None:
+    """Do nothing."""
 
 
 def _tell(store: ValidatedStore, progress: str) -> None:

@@ -16,6 +16,8 @@ from statestore.cli.options import Installation
 from statestore.cli.parameters import with_request
 from statestore.cli.programs import run_program
 from statestore.cli.report_commands import show
+from statestore.cli.spark_jvm import VARIABLE as JVM_OPTIONS
+from statestore.cli.spark_jvm import spark_jvm
 from statestore.config import as_of_dir
 from statestore.errors import InputError
 from statestore.objects.path import location
@@ -108,7 +110,8 @@ def _run(job: str, request: Request, settings: Installation, spark: str, json: P
     options.require_writable(json=json, reports_dir=reports_dir)
     report = reports_dir / job / f"command-{clock.now_ms()}.json"
     # If nothing is said, Spark would take whatever python3 is on PATH.
-    environment = {"PYSPARK_PYTHON": sys.executable, **os.environ, **settings, "PYSPARK_SUBMIT_ARGS": spark}
+    defaults = {"PYSPARK_PYTHON": sys.executable, JVM_OPTIONS: spark_jvm()}
+    environment = {**defaults, **os.environ, **settings, "PYSPARK_SUBMIT_ARGS": spark}
     run_program(f"statestore_jobs.{job}", ["--report", str(report), *argv(request)], environment)
     show(report, json, steps=_steps)
 

@@ -21,7 +21,7 @@ AZURITE = build/azurite/node_modules/.bin/azurite-blob
 SOAK = $(PYTHON_IN_VENV) -m tests.faults.soak --tally $(TALLY) --length $(LENGTH) $(if $(WORKERS),--workers $(WORKERS))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up down test archive-azure ui screenshots recording faults faults-share interop soak soak-campaign soak-totals mutants conformance bench bench-store bench-process bench-restore bench-verify bench-validate bench-metastore bench-page bench-snapshot bench-rewrite docs lint lock clean environment-demo environment-dev
+.PHONY: help demo up down test archive-azure ui screenshots recording faults faults-share interop soak soak-campaign soak-totals mutants conformance bench bench-store bench-process bench-restore bench-verify bench-validate bench-metastore bench-page bench-snapshot bench-warm bench-rewrite docs lint lock clean environment-demo environment-dev
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,7 +79,7 @@ recording: environment-demo ## damage, verify and restore stores on a real Kafka
 conformance: environment-dev ## run the tests that prove a behaviour, and list the behaviours that none proves
 	$(PYTHON_IN_VENV) -m pytest -n 4 --dist loadfile --no-loadscope-reorder --conformance
 
-bench: bench-store bench-process bench-restore bench-verify bench-validate bench-metastore bench-page bench-snapshot bench-rewrite ## measure everything beside its peers (build/bench, docs/benchmarks); SCALE=small for a look
+bench: bench-store bench-process bench-restore bench-verify bench-validate bench-metastore bench-page bench-snapshot bench-warm bench-rewrite ## measure everything beside its peers (build/bench, docs/benchmarks); SCALE=small for a look
 
 bench-store: environment-dev ## measure the stores beside raw rocksdict
 	$(PYTHON_IN_VENV) -m benchmarks.store
@@ -104,6 +104,9 @@ bench-page: environment-dev ## measure the page: what 10,000 and 100,000 store p
 
 bench-snapshot: environment-dev ## measure snapshots on s3proxy and in a directory: restores, fetching, publishing; ARGS as above
 	$(PYTHON_IN_VENV) -m benchmarks.snapshot $(ARGS)
+
+bench-warm: environment-dev ## measure pods of Kafka Streams on empty disks, warmed and restoring by themselves; ARGS as above
+	$(PYTHON_IN_VENV) -m benchmarks.warm $(ARGS)
 
 bench-rewrite: environment-dev ## measure a repartition beside a restore of the same state; ARGS as above
 	$(PYTHON_IN_VENV) -m benchmarks.rewrite $(ARGS)

@@ -109,11 +109,14 @@ def check_rows(run: RestoringRun) -> None:
 
 def digest_of(order: Order) -> int:
     """Return the digest of all rows that the stores of an order have."""
-    return rows_digest(_rows(order))
+    return rows_digest(rows_of(order))
 
 
-def _rows(order: Order) -> Iterator[tuple[bytes, bytes]]:
+def rows_of(order: Order, partition: int | None = None) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the key in the log and the value of each row that the stores of an order have, or those of a partition."""
     for spec in specs_of(order):
+        if partition not in (None, spec.task.partition):
+            continue
         store = build_store(spec.store)
         store.init(store_context(spec.paths, read_only=True))
         try:

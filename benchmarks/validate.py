@@ -29,6 +29,8 @@ from benchmarks.validate_memory import JVM, PYTHON
 from benchmarks.validate_plot import draw
 from benchmarks.validate_program import ValidationOutcome, command_of, spark_of, validate
 from benchmarks.validate_shapes import CHECKSUM, COUNT, MEMORY, PARTS, SIZES, SOURCE_ROWS, VALIDATE, case_of
+from benchmarks.validate_small import CASE as SMALL_STORES
+from benchmarks.validate_small import SmallStores
 from demo.kafka_jars import check_disk
 from demo.processes import Processes, ServiceError
 from statestore.definitions.store import StoreDefinition
@@ -38,6 +40,8 @@ CORES = 2
 PARTITIONS = 2 if SMALL else 4
 ROUNDS = 1 if SMALL else 5
 VALIDATIONS = 1 if SMALL else 2
+#: Of the command, whose time is Spark's more than the rows'.
+_COMMANDS = 3
 _DISK_GIB = 3 if SMALL else 20
 _STORE = StoreDefinition(name=STORE, format=StoreFormat.TIMESTAMPED)
 #: Left out of a look.
@@ -134,12 +138,16 @@ def validation(validated: Callable[[], ValidationOutcome], rows: int, rounds: in
 def run(asked: Asked) -> list[Result]:
     """Start a broker, and measure store by store."""
     reading = [case_of(query, SOURCE_ROWS) for query in QUERIES]
-    asked.require_some([*reading, *(case_of(VALIDATE, rows) for rows in SIZES)])
+    asked.require_some([SMALL_STORES, *reading, *(case_of(VALIDATE, rows) for rows in SIZES)])
     results: list[Result] = []
     with tempfile.TemporaryDirectory() as directory, Processes(Path(directory)) as processes:
         scratch = Path(directory)
         check_disk(scratch, _DISK_GIB, "make bench-validate")
         servers = Broker(processes, scratch / "kafka").start()
+        if asked.part in SMALL_STORES and not SMALL:
+            stores = SmallStores(processes, servers, scratch / "small")
+            seconds = [stores.validated() for _ in range(asked.rounds or _COMMANDS)]
+            results.append(Result(SMALL_STORES, "ours", "s", seconds))
         for rows in SIZES:
             read = rows == SOURCE_ROWS and any(asked.part in case for case in reading)
             validated = asked.part in case_of(VALIDATE, rows)

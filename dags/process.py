@@ -17,7 +17,7 @@ from statestore.environments import Environment
 
 DOC = """
 ### What it does
-Reads the input topics up to their present ends and brings every state store up to date, exactly once. Each application
+Reads the input topics up to their current ends and brings every state store up to date, exactly once. Each application
 is one Spark job. Below *check*, each task of each application has its own mapped task. An application with its own
 schedule has its own DAG, `process.<application>`.
 

@@ -1,4 +1,4 @@
-"""DAG `rewrite`: write the state of an application anew, by hand with a form, as the command `statestore rewrite`."""
+"""DAG `rewrite`: recreate, change or copy the state of an application from a form, as `statestore rewrite` does."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from statestore.environments import Environment
 
 DOC = """
 ### What it does
-Writes the state of an application anew, as `statestore rewrite` does. *plan* checks what prevents it, and its log shows
-what would be written, how much, and how long it takes. Then *approve* waits for a person. *rewrite* does it. Below
-*check*, each store partition that was written has its own mapped task.
+Recreates, changes or copies the state of an application, as `statestore rewrite` does. *plan* checks the conditions,
+and its log shows what would be written, how much, and how long this takes. *approve* then waits for someone to approve
+the plan, and *rewrite* carries it out. Below *check*, each store partition that was written has its own mapped task.
 
 | what | when |
 |---|---|
 | reseed | the changelog of a store was lost, and its stores are intact |
-| transform | a function can correct rows with wrong values or an old layout; or stores need another format |
-| repartition | the input gets another number of partitions. Apply the definition of the new application first |
-| clone | a copy of an application is needed that goes on meanwhile. Apply the definition of the copy first |
+| transform | a function can correct rows with wrong values or an old layout, or stores need another format |
+| repartition | the number of input partitions changes. Apply the definition of the new application first |
+| clone | you need a copy of an application that continues to run. Apply the definition of the copy first |
 
-The application must be stopped, and have processed its input; not for a clone. Pause its DAG `process` first.
+Except for a clone, the application must be stopped and have processed its input. Pause its DAG `process` first.
 The command runs on the Airflow worker, which must see the state directory.
 
 ### What a failure means
 * **plan**: the form is wrong, or something prevents the rewrite. The log says what. Nothing was changed. If Kafka did
   not answer, the step is retried three times.
-* **approve**: nobody answered, or someone marked it failed. *Reject* skips the rest of the run; it is no failure.
-* **rewrite**: the log says what happened. It is not retried, because that is for a person to decide.
+* **approve**: nobody answered, or someone marked it failed. *Reject* skips the rest of the run, and is not a failure.
+* **rewrite**: the log says what happened. The step is not retried, because you must decide whether to repeat it.
 
 ### What to do
-Remove the cause that the log names. If *rewrite* failed or was killed, clear it: what was begun is thrown away or
-finished, and nothing is written twice.
+Fix the cause that the log names. If *rewrite* failed or was killed, clear it: incomplete work is discarded or
+completed, and nothing is written twice.
 """
 
 
 def _dag(environment: Environment) -> None:
     with DAG(
         dag_id=environment.dag_id("rewrite"),
-        description="Write the state of an application anew",
+        description="Recreate, change or copy the state of an application",
         doc_md=DOC,
         schedule=None,
         allowed_run_types=BY_HAND,
@@ -88,7 +88,7 @@ def _dag(environment: Environment) -> None:
                 False,
                 type="boolean",
                 title="Rows as bytes",
-                description="Of transform: the function gets keys and values as bytes, not as the serdes read them.",
+                description="Of transform: the function gets keys and values as bytes, not as the serdes decode them.",
             ),
             "snapshot_set": Param(
                 None,
@@ -101,13 +101,13 @@ def _dag(environment: Environment) -> None:
                 type=["null", "string"],
                 enum=[None, "start", "end"],
                 title="Begin in the new input at",
-                description="Of repartition: where the new application begins in an input of its own that has records.",
+                description="Of repartition: where the new application starts in a new input topic that has records.",
             ),
             "any_partitioner": Param(
                 False,
                 type="boolean",
                 title="Any partitioner",
-                description="Of reseed and repartition: keys may lie where Kafka's partitioner would not put them.",
+                description="Of reseed and repartition: keys may be in partitions that Kafka's would not choose.",
             ),
             "dry_run": Param(False, type="boolean", title="Only show the plan", description="On: nothing is changed."),
         },

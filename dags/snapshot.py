@@ -15,12 +15,12 @@ from statestore.requests.snapshot import SnapshotRequest
 DOC = """
 ### What it does
 Builds stores from their changelogs in scratch space, publishes them as snapshots in the archive (`STATESTORE_ARCHIVE`),
-and removes what it built. It begins with the previous snapshot, so it reads only what was logged since. The
-applications are not touched and need not stop.
+and removes what it built. It starts from the previous snapshot, so it reads only the records logged since then. The
+applications are not affected and can keep running.
 
-On its schedule, and with a blank form, it takes the applications that process at least once, because `process`
-publishes no snapshots of these. If the form names an application, it takes that one. Each application is one Spark job.
-Below *check*, each store partition has its own mapped task.
+On its schedule, and if the form names no application, it covers the applications with at-least-once processing, because
+`process` publishes no snapshots of these. If the form names an application, it covers only that one. Each application
+is one Spark job. Below *check*, each store partition has its own mapped task.
 
 ### What a failure means
 * **plan**: no archive is set, the form is wrong, or the metastore is DEGRADED. The log says what was expected. If Kafka
@@ -48,7 +48,7 @@ def _dag(environment: Environment) -> None:
         **every_dag(),
         params={
             "application": application_field(
-                "The one application to make snapshots of. Blank: those that process at least once."
+                "The one application to make snapshots of. Blank: those with at-least-once processing."
             ),
             "stores": field(SnapshotRequest, "stores", **suggested_stores()),
             "partitions": field(SnapshotRequest, "partitions", description="Such as [0, 3]. Blank: all partitions."),

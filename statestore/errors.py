@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 class StateStoreError(Exception):
-    """Root of every error that the library raises on purpose."""
+    """Base class of all errors that the library raises deliberately."""
 
     #: Exit code of a job or command that ends with this error.
     exit_code = 1
@@ -28,17 +28,17 @@ class StateStoreError(Exception):
 
 
 class RetryError(StateStoreError):
-    """The same call may succeed later; nothing was changed."""
+    """The same call may succeed later."""
 
     exit_code = 3
 
 
 class KafkaUnavailableError(RetryError):
-    """Kafka did not answer, or refused access, within the deadline. Never a reason to change a store."""
+    """Kafka did not answer within the deadline, or refused access. Never a reason to change a store."""
 
 
 class ArchiveUnavailableError(RetryError):
-    """Object storage did not answer, or answered with an error of its own, within the deadline."""
+    """Object storage did not answer within the deadline, or answered with a server error."""
 
 
 class LockedError(RetryError):
@@ -61,7 +61,7 @@ class CommitOutcomeUnknownError(RetryError):
 
 
 class EarlierTaskError(RetryError):
-    """An earlier task of the application did not reach its end, so a later task was not started."""
+    """An earlier task of the application did not finish, so a later task was not started."""
 
 
 class TransactionTimedOutError(RetryError):
@@ -73,7 +73,7 @@ class WorkerLostError(RetryError):
 
 
 class MetastoreContendedError(RetryError):
-    """Other writers of the command topic were first too many times. Nothing was written."""
+    """Other writers of the command topic came first too many times. Nothing was written."""
 
 
 # -- rebuild: this store cannot be used as it is ------------------------------------------------------------------
@@ -102,7 +102,7 @@ class StoreAheadError(RebuildError):
 
 
 class StoreBehindLogStartError(RebuildError):
-    """Changelog records that the store has not seen are no longer in the log."""
+    """The changelog no longer contains records that the store has not applied."""
 
 
 class ChangelogReplacedError(RebuildError):
@@ -113,7 +113,7 @@ class ChangelogReplacedError(RebuildError):
 
 
 class InputError(StateStoreError):
-    """The request cannot be fulfilled; nothing was changed."""
+    """The request cannot succeed until the caller corrects something; a retry does not help."""
 
     exit_code = 2
 
@@ -155,7 +155,7 @@ class DiskSpaceError(InputError):
 
 
 class LogCorruptedError(InputError):
-    """A record batch of a log is damaged. Nothing was changed; no store is at fault."""
+    """A record batch of a log is damaged. Nothing was changed; the stores are not the cause."""
 
 
 class StoreAccessError(InputError):
@@ -167,7 +167,7 @@ class ArchiveAccessError(InputError):
 
 
 class SnapshotError(InputError):
-    """A snapshot of the archive is missing, damaged, or does not match its name; it was not used."""
+    """A snapshot in the archive is missing, damaged, or does not match its name; it was not used."""
 
 
 class UnsharedStateError(InputError):
@@ -183,7 +183,7 @@ class NewerCommandError(InputError):
 
 
 class UnreadableCommandError(InputError):
-    """A record of the command topic is not a command."""
+    """A record in the command topic is not a command."""
 
 
 class MetastoreDegradedError(InputError):

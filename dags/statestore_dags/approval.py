@@ -74,7 +74,7 @@ def approve_rewrite() -> ApproveRewriteOperator:
     return ApproveRewriteOperator(
         task_id="approve",
         ignore_downstream_trigger_rules=True,
-        subject="Write the state of an application anew?",
+        subject="Rewrite the state of this application?",
         body=(
             "`{{ ti.xcom_pull(task_ids='plan', key='summary') }}`\n\nThe log of *plan* shows what is written. Started "
             "by run `{{ run_id }}`. *Reject* leaves everything as it is and skips the rest of this run."

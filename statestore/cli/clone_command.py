@@ -25,16 +25,16 @@ def clone(
     snapshot_set: Annotated[
         str | None, typer.Option("--set", metavar="NAME", help="Set of snapshots. Default: the newest.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done. Change nothing.")] = False,
     yes: options.Yes = False,
     run_bytes: options.RunBytes = options.RUN_BYTES,
     archive_timeout_s: options.ArchiveTimeout = 60.0,
     json: options.Json = None,
 ) -> None:
-    """Make an application of a set of snapshots of another one, which goes on meanwhile.
+    """Create an application from a set of snapshots of another one, which continues to run.
 
-    Both must be in the catalogue, have the same stores, and read the same topic. The clone gets changelogs, stores and
-    group offsets of its own, and begins where the set ends.
+    Both must be in the catalogue, have the same stores, and read the same topic. The clone gets its own changelogs,
+    stores and group offsets, and starts where the set ends.
     """
     from statestore.archive.archive import archive_spec
     from statestore.changelog.topics import Topics
@@ -45,7 +45,7 @@ def clone(
     from statestore.statedir.scratch import default_scratch
 
     if len(asked.applications) != 1 or asked.partitions or asked.stores:
-        raise InputError("--application: say one; all partitions of all its stores are copied")
+        raise InputError("--application: name one; all partitions of all its stores are copied")
     if asked.definitions is not None or asked.service is None:
         raise InputError("--definitions: the catalogue must know the new changelogs, so the definitions must be in it")
     options.require_writable(json=json)

@@ -32,7 +32,7 @@ def drift(
     """List where Kafka and the state directory differ from the catalogue. Exit code 1 if anything is wrong.
 
     If the metastore is DEGRADED, the exit code is also 1; nothing is repaired, and leftovers are not listed.
-    With an archive, it also warns if snapshots are too rare for the delete.retention.ms of a changelog.
+    With an archive, it also warns if snapshots are too infrequent for the delete.retention.ms of a changelog.
     """
     from statestore import clock
     from statestore.archive.archive import archive_spec

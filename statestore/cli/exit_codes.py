@@ -11,9 +11,14 @@ from statestore.errors import GiveUpError, InputError, RebuildError, RetryError,
 #: What each exit code says. A job has one more, that of `RebuildError`: to the command it is damage like any other.
 CODES: Mapping[int, str] = {
     0: "no damage found; the request was completed",
-    1: "damage found, part of the request could not be done, no such key, snapshots differ; with a traceback, a bug",
-    InputError.exit_code: "bad input: nothing was done",
-    RetryError.exit_code: "try again later: a store is in use, Kafka does not answer",
+    1: (
+        "damage found, part of the request failed, no such key, or snapshots differ; "
+        "with a traceback, a bug: please report it"
+    ),
+    InputError.exit_code: (
+        "cannot succeed until you correct something: options, definitions, application code, permissions, or disk space"
+    ),
+    RetryError.exit_code: "try again later: a store is in use, or Kafka or object storage does not answer",
     GiveUpError.exit_code: "fenced: a later run has taken over",
     130: "ended by Ctrl-C",
 }

@@ -25,7 +25,7 @@ def init(
         typer.Option(envvar="STATESTORE_REPORTS_DIR", help="Directory or URL of reports. Default: DIR/reports."),
     ] = None,
 ) -> None:
-    """Create a project: a definition, a processor, a test, a sender of input, and a file with the settings."""
+    """Create a project: a definition, a processor, a test, a program that sends input, and a file with settings."""
     from statestore.cli.project import make_project
     from statestore.objects.path import location
 

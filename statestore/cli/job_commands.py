@@ -53,7 +53,7 @@ def process(
     conf: _Conf = None,
     json: options.Json = None,
 ) -> None:
-    """Process what has arrived in the input topics, exactly once, up to their present ends."""
+    """Process the input topics up to their current ends, exactly once."""
     _run("process", request, installation, _spark(master, parallel, conf), json)
 
 
@@ -67,7 +67,7 @@ def validate(
     conf: _Conf = None,
     json: options.Json = None,
 ) -> None:
-    """Validate stores with their suites of expectations. A replaced store is deleted once its replacement passes."""
+    """Validate stores against their expectation suites. A replaced store is deleted once its replacement passes."""
     _run("validate", request, installation, _spark(master, parallel, conf), json)
 
 

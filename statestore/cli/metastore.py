@@ -71,7 +71,7 @@ def restore_backup(service: Service, yes: options.Yes = False) -> None:
     for record in plan.lost:
         print(f"statestore: no command, {record}", file=sys.stderr)
     output.require_yes(
-        f"Delete {topic}, if it is there, and make it anew from {service.backup}{more}{lost}?",
+        f"Delete {topic} if it exists, and recreate it from {service.backup}{more}{lost}?",
         yes=yes,
         otherwise=f"{topic} stays as it is",
     )

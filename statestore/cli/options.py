@@ -103,7 +103,7 @@ HereOnly = Annotated[
     bool,
     typer.Option(
         "--here-only",
-        help="Only tasks that have a directory on this machine: the application also runs on other machines.",
+        help="Expect only tasks that have a directory on this machine, because the application also runs on others.",
     ),
 ]
 AtLeastOnce = Annotated[
@@ -118,7 +118,7 @@ KafkaStreams = Annotated[
     str | None,
     typer.Option(
         metavar="VERSION",
-        help="Version of Kafka Streams, such as 4.2.0, that will use the stores. Default: that of the present stores.",
+        help="Version of Kafka Streams, such as 4.2.0, that will use the stores. Default: that of the existing stores.",
     ),
 ]
 Archive = Annotated[
@@ -144,7 +144,7 @@ ArchiveTimeout = Annotated[
     typer.Option(
         "--archive-timeout-s",
         envvar="STATESTORE_ARCHIVE_TIMEOUT_S",
-        help="Deadline of one request to the archive.",
+        help="Timeout of a request to the archive.",
         parser=duration("s", above=0),
         metavar=DURATION,
     ),
@@ -154,7 +154,7 @@ TimeoutS = Annotated[
     typer.Option(
         "--kafka-timeout-s",
         envvar="STATESTORE_KAFKA_TIMEOUT_S",
-        help="Deadline of one request to Kafka.",
+        help="Timeout of a request to Kafka.",
         parser=duration("s", above=0),
         metavar=DURATION,
     ),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from statestore.rewrite.reseed import ReseedPlan
     from statestore.rewrite.staged_stores import Rewritten
 
-app = typer.Typer(help="Write the state of an application anew.", no_args_is_help=True)
+app = typer.Typer(help="Recreate, change or copy the state of an application.", no_args_is_help=True)
 
 
 class ReadsFrom(StrEnum):
@@ -45,7 +45,7 @@ class Partitioner(StrEnum):
 
 @app.callback()
 def rewrite() -> None:
-    """Write the state of an application anew."""
+    """Recreate, change or copy the state of an application."""
 
 
 app.command()(transform)
@@ -76,7 +76,7 @@ def reseed(
     archive_timeout_s: options.ArchiveTimeout = 60.0,
     json: options.Json = None,
 ) -> None:
-    """Write the lost changelog of a store anew from the store, which is the last copy of the state.
+    """Recreate the lost changelog of a store from the store, which is the last copy of the state.
 
     The application must be stopped, and all partitions of the store must be on this machine. The changelog must not
     exist, or have no record. Stores are restored from the new changelog, compared with the live ones, and swapped in.
@@ -88,7 +88,7 @@ def reseed(
     from statestore.rewrite.reseed import reseed as reseeding
 
     if len(asked.stores) != 1 or len(asked.applications) != 1 or asked.partitions:
-        raise InputError("--application, --store: say one of each; all partitions of the store are written anew")
+        raise InputError("--application, --store: name one of each; all partitions of the store are rewritten")
     if asked.definitions is not None:
         raise InputError("--definitions: the catalogue must know the new changelog, so the definition must be in it")
     options.require_writable(json=json)
@@ -109,7 +109,7 @@ def reseed(
     with reseeding(spec) as work:
         _show_plan(console, work.plan)
         if not dry_run:
-            question = f"Write {work.plan.topic} anew, and replace its stores with what it gives?"
+            question = f"Recreate {work.plan.topic}, and replace its stores with those restored from it?"
             output.require_yes(question, yes=yes, otherwise="nothing was written")
             rows = work.carry_out(adopt)
             show_rewritten(console, rows)
@@ -124,22 +124,22 @@ def repartition(
     to: Annotated[str, typer.Option(metavar="APPLICATION", help="application.id of the new application.")],
     partitions: Annotated[
         int | None,
-        typer.Option(min=1, help="Of the new changelogs. A definition of the new application says it."),
+        typer.Option(min=1, help="Number of partitions of the new changelogs. Default: that of the definition."),
     ] = None,
     renamed: Annotated[
         list[str] | None,
         typer.Option(
             "--input",
             metavar="TOPIC=TOPIC",
-            help="The new application reads the second topic in the place of the first. May be repeated; a definition "
-            "says it.",
+            help="The new application reads the second topic instead of the first. May be repeated. Default: the "
+            "definition's.",
         ),
     ] = None,
     reads_from: Annotated[
         ReadsFrom | None,
         typer.Option(
-            help="Where the new application begins in an input of its own that has records: at its end, if they are in "
-            "the state, or at its start."
+            help="Where the new application starts in a new input topic that has records: at its end if the state "
+            "includes them, or at its start."
         ),
     ] = None,
     partitioner: Annotated[
@@ -148,17 +148,18 @@ def repartition(
             help="kafka: rows go where Kafka's partitioner puts their keys; any: they stay in their partition."
         ),
     ] = Partitioner.KAFKA,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done. Change nothing.")] = False,
     yes: options.Yes = False,
     run_bytes: options.RunBytes = options.RUN_BYTES,
     archive: options.ArchiveIfAny = None,
     archive_timeout_s: options.ArchiveTimeout = 60.0,
     json: options.Json = None,
 ) -> None:
-    """Make an application of the state of another, with another number of partitions.
+    """Create an application from the state of another one, with a different number of partitions.
 
-    The application must be stopped and have processed all of its input, and all its stores be here. It is only read.
-    The new one gets changelogs, stores and group offsets, and goes on where the other ended.
+    The first application must be stopped and have processed all of its input, and all of its stores must be on this
+    machine. It is only read. The new one gets changelogs, stores and group offsets, and continues where the first one
+    ended.
     """
     from statestore.archive.archive import archive_spec
     from statestore.changelog.topics import Topics

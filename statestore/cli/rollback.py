@@ -102,5 +102,5 @@ def show_released(console: Console, rows: Sequence[ReleaseRow], *, dry_run: bool
         for row in rows
         for path, lost in zip(row.removed or ("",), row.lost or ("",), strict=True)
     ]
-    columns = ("store partition", "outcome", "replaced store", "may be the only copy of something", "detail")
+    columns = ("store partition", "outcome", "replaced store", "may be the only copy of some data", "detail")
     console.print(tables.table(f"{len(rows)} store partitions", columns, found))

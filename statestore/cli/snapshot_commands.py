@@ -92,7 +92,7 @@ def reinstate(
 ) -> None:
     """Replace a store with an earlier snapshot, if each node has its own state directory.
 
-    It begins a generation: no task continues with a copy of what it replaces. Stop the application first.
+    This begins a new generation, so no task continues with a copy of the replaced store. Stop the application first.
     """
     from statestore.archive.archive import archive_spec
     from statestore.changelog.topics import Topics
@@ -140,7 +140,7 @@ def create(
     archive_timeout_s: options.ArchiveTimeout = 60.0,
     json: options.Json = None,
 ) -> None:
-    """Create snapshots from the changelogs. Applications need not stop, and their stores are not touched.
+    """Create snapshots from the changelogs. Applications can keep running, and their stores are not changed.
 
     Without --application, it takes those for which process publishes no snapshots.
     """
@@ -311,7 +311,7 @@ def clean(
     kafka_timeout_s: options.TimeoutS = 30.0,
     json: options.Json = None,
 ) -> None:
-    """Remove snapshots that are not needed. Pins, and what a changelog can no longer give, stay."""
+    """Remove snapshots that are not needed. Pinned ones, and those with data that a changelog has lost, stay."""
     from statestore.archive.archive import archive_spec
     from statestore.archive.cleanup import retention_of
     from statestore.changelog.topics import Topics

@@ -36,16 +36,16 @@ def transform(
         ),
     ],
     store_format: Annotated[
-        StoreFormat | None, typer.Option("--format", help="That the stores get. Default: the one that they have.")
+        StoreFormat | None, typer.Option("--format", help="New format of the stores. Default: their current one.")
     ] = None,
     as_bytes: Annotated[
         bool,
         typer.Option(
-            "--bytes", help="Give the function keys and values as bytes, not as the store's serdes read them."
+            "--bytes", help="Pass keys and values to the function as bytes, not as the store's serdes decode them."
         ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Give all rows to the function, show what would be done, and do nothing.")
+        bool, typer.Option("--dry-run", help="Call the function for all rows. Show what would be done; change nothing.")
     ] = False,
     yes: options.Yes = False,
     run_bytes: options.RunBytes = options.RUN_BYTES,
@@ -54,10 +54,11 @@ def transform(
     data_docs_dir: options.DataDocsDir = None,
     json: options.Json = None,
 ) -> None:
-    """Give stores the rows that your function makes of theirs, and perhaps another format.
+    """Replace the rows of stores with those that your function returns, and change the format of stores.
 
     The application must be in the catalogue, be stopped, and have processed all of its input. New changelogs are
-    written, and stores built from them, compared, validated by their suites, and swapped in. The old changelogs stay.
+    written. New stores are built from them, compared, validated against their suites, and swapped in. The old
+    changelogs are kept.
     """
     from statestore.archive.archive import archive_spec
     from statestore.changelog.topics import Topics

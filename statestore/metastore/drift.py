@@ -231,14 +231,14 @@ def _internal(
 ) -> list[Drift]:
     application, recorded = entry.definition.name, (entry.topics or {}).get(topic.name)
     expected = f"id {recorded}" if recorded else "an id in the catalogue"
-    lost = "stores built from the old one are then REPLACED"
+    lost = "stores built from the old topic are then REPLACED"
     if topic.config is REPARTITION_CONFIG:
-        lost = "what was in the old one and not yet processed is lost"
+        lost = "records of the old topic that were not processed are lost"
     if found is None:
         if recorded is None:
-            todo = "make and record it"
+            todo = "create and record it"
             return [Drift(Kind.NOT_RECORDED, topic.name, application, expected, "no topic", Remedy.REPAIR, todo)]
-        todo = f"make it anew, empty, and record it; {lost}"
+        todo = f"create it, empty, and record it; {lost}"
         return [Drift(Kind.MISSING, topic.name, application, expected, "no topic", Remedy.ASK, todo)]
     if found.partitions != topic.partitions:
         return [_wrong_partitions(found, application, topic.partitions)]
@@ -305,7 +305,7 @@ def _directories(state_dir: Path, entries: Mapping[str, Entry], known: frozenset
         paths = [path for path in (state_dir / name, state_dir / OWN_DIRECTORY / name) if path.is_dir()]
         todo = f"rm -r {shlex.join(map(str, paths))}"
         if name not in known:
-            todo = f"nothing, if it is an application of Kafka Streams; else {todo}"
+            todo = f"nothing, if this is a Kafka Streams application; otherwise {todo}"
         yield Drift(Kind.LEFT_DIRECTORY, str(paths[0]), name, "no directory", "directory", Remedy.BY_HAND, todo)
 
 

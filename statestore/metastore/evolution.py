@@ -117,9 +117,8 @@ def require_compatible(old: Defined | None, new: PutApplication) -> None:
         changes += [f"stores.{store.name}.{change}" for change in found]
     if changes:
         raise InvalidCommandError(
-            f"application {new.definition.name}: stores that are there cannot take over these changes: "
-            f"{'; '.join(changes)}. Leave them as they were, or give a changed store another name: it is then built "
-            "from nothing"
+            f"application {new.definition.name}: existing stores do not permit these changes: "
+            f"{'; '.join(changes)}. Undo the changes, or give each changed store another name: it then starts empty"
         )
 
 
@@ -177,8 +176,8 @@ def require_readable(old: Entry | None, new: ApplicationDefinition) -> None:
     ]
     if changes:
         raise InvalidCommandError(
-            f"application {new.name}: rows that are there cannot be read with other serdes: {'; '.join(changes)}. "
-            "Leave the serdes as they were, or give the store another name: it is then built from nothing"
+            f"application {new.name}: existing rows cannot be read with different serdes: {'; '.join(changes)}. "
+            "Undo the change, or give the store another name: it then starts empty"
         )
 
 

@@ -18,7 +18,7 @@ from statestore.metastore.view import Health, View
 
 #: Key of a snapshot's record.
 SNAPSHOT_KEY = b"snapshot"
-_RESTORE = "`statestore metastore restore-backup` makes the topic anew from the backup"
+_RESTORE = "`statestore metastore restore-backup` recreates the topic from the backup"
 _NO_BACKUP = "there is no backup to recreate it from: apply the definitions under another service id"
 
 
@@ -69,14 +69,14 @@ def damage(found: Found, backup: BackupContent | None, *, unusable: bool = False
     if found.topic is None or found.log is None:
         if backup is not None:
             return (
-                f"topic {found.name} is gone, id {backup.mark.topic_id} in the backup; {_RESTORE}, or delete the "
-                "backup if nothing of it is needed"
+                f"topic {found.name} is gone, id {backup.mark.topic_id} in the backup; {_RESTORE}. If you "
+                "do not need the backup, delete it"
             )
         return f"topic {found.name} is gone" if unusable else ""  # else nobody has applied anything yet
     if backup is not None and backup.mark.topic_id != found.topic.topic_id:
         return (
             f"topic {found.name} was deleted and created again: its id is {found.topic.topic_id}, expected "
-            f"{backup.mark.topic_id} as in the backup; {_RESTORE}, or delete the backup if the new topic is to be used"
+            f"{backup.mark.topic_id} as in the backup; {_RESTORE}. To use the new topic, delete the backup"
         )
     wrong = _damage_of_topic(found, found.topic, found.log)
     if not wrong and backup is not None:

@@ -97,7 +97,7 @@ STORE_PARTITIONS = Metric(
 STORE_LOSS = Metric(
     "statestore.store.loss",
     "{partition}",
-    "Store partitions by what a rebuild would lose of them",
+    "Store partitions by what a rebuild would lose",
     (*_OF_STORE, "loss"),
 )
 STORE_LAG = Metric(

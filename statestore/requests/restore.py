@@ -43,13 +43,13 @@ class RestoreRequest(Request):
     partitions: Partitions = ()
     """Number of a partition, such as 0. Default: all partitions."""
     mode: Mode = "auto"
-    """auto does what verify advises; tail is quick, and needs a healthy store; snapshot begins with the newest snapshot
+    """auto does what verify advises; tail is quick, and needs a healthy store; snapshot starts from the newest snapshot
     that the changelog still continues; full rebuilds from the changelog alone; as-of builds the store as it was at a
     point in the past, elsewhere."""
     verify_report: Location | None = Field(None, title="Report of a verify run")
     """Restore only what this report of verify advises."""
     snapshot: str | None = Field(None, title="Snapshot to begin with")
-    """Modes snapshot and as-of: begin with this snapshot; with accept_loss even if it would not be chosen."""
+    """Modes snapshot and as-of: start from this snapshot; with accept_loss, even if it would not be chosen."""
     dry_run: bool = Field(False, title="Only show the plan")
     """Show what would be done, and what it needs. Change nothing."""
     force: bool = Field(False, title="Rebuild healthy stores too")
@@ -67,8 +67,8 @@ class RestoreRequest(Request):
     best_effort: bool = Field(False, title="Accept what compaction has removed")
     """Mode as-of: build the store without what compaction has removed, and report it, instead of refusing."""
     accept_loss: bool = Field(False, title="Rebuild even if the changelog has lost something")
-    """Rebuild even a store that may be the only copy of something, from what its changelog still has. The present store
-    stays in quarantine until a person removes it."""
+    """Rebuild a store from what its changelog still has, even if the store may be the only copy of some data. The
+    current store stays in quarantine until you remove it."""
 
     @property
     def as_of(self) -> AsOf | None:

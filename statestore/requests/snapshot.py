@@ -11,11 +11,11 @@ from statestore.requests.request import Names, Partitions, Request, called
 
 
 class SnapshotRequest(Request):
-    """Of which store partitions snapshots are made."""
+    """The store partitions to make snapshots of."""
 
     applications: Names = ()
-    """Name of an application (its application.id). Default: those of which process publishes no snapshots, because they
-    process at least once."""
+    """Name of an application (its application.id). Default: the applications with at-least-once processing, because
+    process publishes no snapshots of these."""
     stores: Names = ()
     """Name of a store. Default: all stores of the application."""
     partitions: Partitions = ()

@@ -108,7 +108,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 
 def test_a_lost_store_is_found_planned_restored_and_validated(shop: Shop) -> None:
     shutil.rmtree(shop.store)
-    assert shop.codes(to_run("docs/restoring.md", "bash", heading="Rebuild or catch up stores")) == [1, 0, 0, 0]
+    assert shop.codes(to_run("docs/restoring.md", "bash", heading="Restore damaged or outdated stores")) == [1, 0, 0, 0]
     assert shop.store.exists()
 
 

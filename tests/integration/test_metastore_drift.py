@@ -140,7 +140,7 @@ def test_a_log_that_is_gone_is_made_anew_only_if_somebody_agrees(
     delete_topic(installation.servers, topic)
     assert installation.found(topic)["kind"] == "missing"
     ran = installation.answered(answer, "drift", "--repair")
-    assert "make it anew, empty" in ran.err
+    assert "create it, empty" in ran.err
     assert ran.code == (0 if made else 1)
     assert (topic in installation.topics.describe([topic])) is made
     end = installation.log_end
@@ -211,7 +211,7 @@ def test_what_a_dropped_application_leaves_is_listed_with_the_command_that_remov
     assert {subject: item["todo"] for subject, item in found.items()} == {
         **{topic: topic_deletion(installation.servers, topic) for topic in topics},
         str(state_dir / name): f"rm -r {state_dir / name} {state_dir / '.statestore' / name}",
-        str(state_dir / "of-kafka-streams"): "nothing, if it is an application of Kafka Streams; else "
+        str(state_dir / "of-kafka-streams"): "nothing, if this is a Kafka Streams application; otherwise "
         f"rm -r {state_dir / 'of-kafka-streams'}",
     }
     assert other not in found, "it may be of an application whose name only begins like this one's"

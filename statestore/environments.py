@@ -25,6 +25,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -234,7 +235,8 @@ def environment_of_dag(dag_id: str) -> Environment:
 
 def _read(path: Path) -> dict[Any, Any]:
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        stat = path.stat()
+        found = _parsed(path, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{FILE}: {path} cannot be read: {error}; each process of Airflow needs this file") from error
     except yaml.YAMLError as error:
@@ -244,6 +246,12 @@ def _read(path: Path) -> dict[Any, Any]:
     if not isinstance(found, dict):
         raise InputError(f"{FILE}: {path}: expected environments by their names, found {type(found).__name__}")
     return found
+
+
+@lru_cache(maxsize=1)
+def _parsed(path: Path, *_version: int) -> Any:
+    """Return the content of the file; nobody changes it. The page asks for it every few seconds."""
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
 def _environment(name: str, found: Any) -> Environment:

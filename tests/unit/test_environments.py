@@ -53,6 +53,24 @@ def test_without_a_file_there_is_one_environment_with_every_application(monkeypa
     assert (only.name, only.has("anything"), only.dag_id("restore")) == ("", True, "restore")
 
 
+def test_a_file_is_parsed_once_until_it_changes(said, monkeypatch):
+    import yaml
+
+    parsed = []
+    load = yaml.safe_load
+    monkeypatch.setattr(yaml, "safe_load", lambda text: parsed.append(text) or load(text))
+    said(TWO)
+    before = [environments() for _ in range(3)]
+    assert before == before[:1] * 3
+    said("weather: {applications: [sensors]}")
+    assert [each.name for each in environments()] == ["", "weather"]
+    assert len(parsed) == 2
+    said("weather: {applications: [")
+    for _ in range(2):  # a malformed file is refused each time
+        with pytest.raises(InputError, match="is no YAML"):
+            environments()
+
+
 def test_an_application_has_one_environment_and_the_others_have_the_one_without_a_name(said):
     said(TWO)
     assert [each.name for each in environments()] == ["", "payments", "weather"]

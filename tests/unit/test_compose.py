@@ -144,8 +144,8 @@ def test_definitions_are_applied_once_by_a_command_that_there_is(monkeypatch):
     with get_command(app).commands[arguments[0]].make_context(program, arguments[1:]) as context:
         assert context.params["yes"]
         assert context.params["bootstrap_servers"] == "kafka:9092"
-    # The backup of the command topic is one for all that write it.
-    assert "reports:/var/lib/statestore/reports" in service["volumes"]
+    # The backup of the command topic is one for all that write it; locks tell whether an application is running.
+    assert {f"{name}:/var/lib/statestore/{name}" for name in ("reports", "state")} <= set(service["volumes"])
 
 
 def test_mounted_volumes_are_declared_and_secrets_stay_out_of_the_image():

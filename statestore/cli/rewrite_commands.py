@@ -14,6 +14,7 @@ from statestore.cli import options, output
 from statestore.cli.clone_command import clone
 from statestore.cli.repartition_tables import made, repartition_content, show_repartition
 from statestore.cli.transform_command import rewritten, show_rewritten, transform
+from statestore.cli.undo_command import undo
 from statestore.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def rewrite() -> None:
 
 app.command()(transform)
 app.command()(clone)
+app.command()(undo)
 
 
 @app.command()

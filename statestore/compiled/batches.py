@@ -60,6 +60,12 @@ def int64_column(numbers: Int64s) -> pa.Array:
     return pa.Int64Array.from_buffers(pa.int64(), len(numbers), [None, data])
 
 
+def big_endian(numbers: Int64s, size: int) -> pa.Array:
+    """Return numbers as a binary column of signed big-endian numbers of a size in bytes."""
+    data = pa.py_buffer(np.ascontiguousarray(numbers).astype(f">i{size}").tobytes())
+    return pa.Array.from_buffers(pa.binary(size), len(numbers), [None, data]).cast(pa.binary())
+
+
 def _binary(array: pa.Array) -> tuple[int, int, int, int]:
     valid, ends, data = array.buffers()
     has_nulls = array.null_count > 0

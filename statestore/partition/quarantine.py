@@ -36,6 +36,22 @@ def last_replaced(paths: TaskPaths, store: str) -> Path | None:
     return max(quarantined(paths, store), key=lambda path: path.stat().st_mtime_ns, default=None)
 
 
+def replaced_by(paths: TaskPaths, store: str, label: str, topic_id: str | None) -> Path | None:
+    """Return the predecessor that a run replaced, if its changelog is the topic with this id; None: it is not kept.
+
+    Raises
+    ------
+    InvalidStateError
+        If what lay beside it cannot be read.
+    """
+    for path in quarantined(paths, store):
+        if path.name == label or path.name.startswith(f"{label}-"):
+            record = _record_of(beside_quarantined(paths, store, path.name).record)
+            if record is None or record.topic_id == topic_id:
+                return path
+    return None
+
+
 def release(paths: TaskPaths, store: str, label: str) -> None:
     """Remove a predecessor with all that is kept of it; the caller holds the task's lock."""
     require_alone(paths)
@@ -83,12 +99,15 @@ def _has_same_log(paths: TaskPaths, store: str, kept: str | None) -> bool:
     """Whether the record that lay beside a predecessor names the same topic as the live store's."""
     if kept is None:  # it had nothing
         return True
-    live = read_record(paths, store)
+    live, replaced = read_record(paths, store), _record_of(kept)
+    return live is not None and replaced is not None and live.topic_id == replaced.topic_id
+
+
+def _record_of(kept: str | None) -> StoreRecord | None:
     try:
-        replaced = StoreRecord.model_validate_json(kept.splitlines()[0])
+        return StoreRecord.model_validate_json((kept or "").splitlines()[0])
     except (IndexError, ValueError):
-        return False
-    return live is not None and live.topic_id == replaced.topic_id
+        return None
 
 
 def keep_set_aside(paths: TaskPaths, store: str) -> None:

@@ -23,7 +23,7 @@ from statestore.reports import Failure, SnapshotRow, StorePartitionRow
 from statestore.statedir.swap import locked_task, swap
 
 #: How labels begin of what was replaced when a store got other rows, under another changelog.
-_OTHER_ROWS = ("overwrite-", "transform-")
+_OTHER_ROWS = ("overwrite-", "transform-", "undo-")
 _log = logging.getLogger(__name__)
 
 
@@ -74,31 +74,52 @@ def roll_back(spec: RollbackSpec) -> RollbackRow:
             row = row.model_copy(update={"put_back": str(found), "replaced_ms": replaced_ms})
             if spec.dry_run:
                 return row
-            quarantine = swap(
-                store.paths,
-                store.store,
-                spec.label,
-                store.partitions,
-                replaced=found.name,
-                grown_from=beginning(f"a rollback: {spec.label}", newest_generation(store), by_hand=True),
-            )
-            release(store.paths, store.store.name, found.name)  # what is left of it: the store itself is live
-            # Until a snapshot begins its generation, a restore elsewhere would take one of the store it replaces.
-            published = None if store.archive is None else publish_row(store, store.archive, "restore")
-            if published is not None and published.failure is not None:
-                _log.warning("rollback: %s: no snapshot: %s", row.label, published.failure.message)
+            quarantine, published = put_back(store, found, spec.label, f"a rollback: {spec.label}")
             return row.model_copy(update={"quarantine": quarantine and str(quarantine), "published": published})
     except (StateStoreError, OSError) as error:
         return row.model_copy(update={"failure": Failure.of(error)})
+
+
+def put_back(store: StorePartitionSpec, found: Path, label: str, begins: str) -> tuple[Path | None, SnapshotRow | None]:
+    """Put a store in quarantine in the place of the live one; the caller holds the task's lock.
+
+    Parameters
+    ----------
+    store
+        As it is with the store that is put back.
+    label
+        Of what is there now, in quarantine.
+    begins
+        Why it begins a generation of snapshots.
+
+    Returns
+    -------
+    tuple
+        Where the store that was there is now, None: there was none; and the snapshot, None: there is no archive.
+    """
+    quarantine = swap(
+        store.paths,
+        store.store,
+        label,
+        store.partitions,
+        replaced=found.name,
+        grown_from=beginning(begins, newest_generation(store), by_hand=True),
+    )
+    release(store.paths, store.store.name, found.name)  # what is left of it: the store itself is live
+    # Until a snapshot begins its generation, a restore elsewhere would take one of the store it replaces.
+    published = None if store.archive is None else publish_row(store, store.archive, "restore")
+    if published is not None and published.failure is not None:
+        _log.warning("%s: %s: no snapshot: %s", label, store.store_partition, published.failure.message)
+    return quarantine, published
 
 
 def _require_same_changelog(store: StorePartitionSpec, found: Path) -> None:
     """Refuse a store that got other rows: its offsets are those of a former changelog."""
     if found.name.startswith(_OTHER_ROWS):
         raise InputError(
-            f"{store.store_partition} was overwritten: the catalogue names another changelog since, and {found} goes "
-            "with the one before. To have its rows again, read that directory of each partition with Spark "
-            "(format state_store, option path), and overwrite the store with them"
+            f"{store.store_partition} was rewritten: the catalogue names another changelog since, and {found} goes "
+            "with the one before. `statestore rewrite undo` goes back to that changelog and its stores; after an "
+            "undo, write the rows again"
         )
 
 

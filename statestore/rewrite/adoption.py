@@ -32,6 +32,7 @@ from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.planning import disk_needed, free_bytes
 from statestore.rewrite.changelog_writing import (
     fence,
+    final_settings,
     kept_settings,
     make_changelog,
     require_written,
@@ -42,6 +43,7 @@ from statestore.rewrite.journal import (
     NewTopic,
     Rewrite,
     RewriteJournal,
+    keep_done,
     listed,
     read_journal,
     remove_journal,
@@ -75,7 +77,7 @@ class NewRows(NamedTuple):
     definition
         What they become; the name of the changelog in it does not matter.
     rows
-        What they get, in the format of that.
+        What they get, in the format of that, each as a record of the new changelog.
     """
 
     stores: Sequence[StorePartitionSpec]
@@ -228,8 +230,10 @@ class Adoption:
 
     def _finish(self, journal: RewriteJournal) -> None:
         for name, new in journal.topics.items():
-            self._topics.set_config(name, {"cleanup.policy": new.cleanup_policy})
+            self._topics.set_config(name, new.settings)
         kill_switch.reached("rewrite, settings made")
+        keep_done(self._first.state_dir, journal)
+        kill_switch.reached("rewrite, way back kept")
         remove_journal(self._first.state_dir, journal.rewrite)
 
     # -- the topics ---------------------------------------------------------------------------------------------------
@@ -240,14 +244,16 @@ class Adoption:
         for of in self._spec.stores:
             before = catalogued[of.name].topic
             config = kept_settings(self._topics, before) | changelog_config(of.definition)
-            name = self._free_name(of.name, before)
+            name, former = self._free_name(of.name, before), self._topics.find(before)
             configs[name] = config
             topics[name] = NewTopic(
                 store=of.name,
                 format=of.definition.format,
                 records=tuple(of.rows.rows(number) for number in range(len(of.stores))),
-                cleanup_policy=config["cleanup.policy"],
+                settings=final_settings(config),
                 before=before,
+                before_id=None if former is None else former.topic_id,
+                before_format=of.stores[0].store.format,
                 positions=tuple(listed(_position(store)) for store in of.stores),
             )
         journal = RewriteJournal(**self._spec.rewrite._asdict(), started_ms=self._spec.started_ms, topics=topics)
@@ -363,7 +369,7 @@ def _replaced(journal: RewriteJournal, staged: Staged) -> Rewritten:
 
 def _with_values(rows: RowStage, store: StorePartitionSpec) -> Iterator[pa.RecordBatch]:
     for batch in rows.batches(store.task.partition):
-        if batch.column(1).null_count:
+        if batch.column(1).null_count and store.store.rows_are_records:
             raise InputError("a row has no value: an overwrite has rows only; leave deleted keys out")
         yield batch
 

@@ -18,11 +18,14 @@ from statestore.changelog.secure_connection import can_fetch
 from statestore.changelog.topics import LogRange, Topic, Topics
 from statestore.changelog.writer import AtLeastOnceWriter, RecordWriter, TransactionalWriter
 from statestore.errors import InputError
+from statestore.kinds.versioned import COMPACTION_LAG
 from statestore.model import TopicPartition, transactional_id
 from statestore.partition.spec import StorePartitionSpec
 from statestore.rewrite.journal import RewriteJournal
 from statestore.rewrite.rows import Records, add_expected, bytes_of, records_of
 
+#: The largest of Kafka's times.
+_FOREVER_MS = str((1 << 63) - 1)
 #: Bytes that are produced before it is waited until they are acknowledged.
 _UNACKNOWLEDGED_BYTES = 16 * 1024 * 1024
 #: Tasks that are fenced at a time: most of what that takes is waiting.
@@ -37,8 +40,16 @@ def kept_settings(topics: Topics, name: str) -> dict[str, str]:
     return {key: config[key] for key in own}
 
 
+def final_settings(config: Mapping[str, str]) -> dict[str, str]:
+    """Return those settings of a changelog that it gets once it is written."""
+    return {key: config[key] for key in ("cleanup.policy", COMPACTION_LAG) if key in config}
+
+
 def make_changelog(topics: Topics, name: str, partitions: int, config: Mapping[str, str]) -> Topic:
-    """Make a changelog that is to be written: without `delete`, nothing is removed from it, however old.
+    """Make a changelog that is to be written: nothing is removed from it, however old.
+
+    Without `delete`, no record expires, and compaction leaves the last one of a key. Where all of a key count, nothing
+    is compacted.
 
     Raises
     ------
@@ -46,6 +57,8 @@ def make_changelog(topics: Topics, name: str, partitions: int, config: Mapping[s
         If somebody else has made it meanwhile.
     """
     config = {**config, "cleanup.policy": "compact"}
+    if COMPACTION_LAG in config:
+        config[COMPACTION_LAG] = config.get("max.compaction.lag.ms", _FOREVER_MS)
     topic = topics.make(name, partitions, config)
     there = topics.topic_configs([name])[name]
     wrong = [key for key, value in config.items() if there.get(key) != value]

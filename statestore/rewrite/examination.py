@@ -35,8 +35,13 @@ class Examined(NamedTuple):
     position: Mapping[TopicPartition, int]
 
 
-def require_rewritable(stores: Sequence[StorePartitionSpec]) -> None:
+def require_rewritable(stores: Sequence[StorePartitionSpec], *, versions: bool = False) -> None:
     """Refuse stores of which it is plain from what they are that their rows do not make a changelog.
+
+    Parameters
+    ----------
+    versions
+        The versions of a versioned store are given, so those that it has need not be read.
 
     Raises
     ------
@@ -52,8 +57,11 @@ def require_rewritable(stores: Sequence[StorePartitionSpec]) -> None:
         why = f"its changelog is the application's own input {store.changelog.topic}, which is written by others"
     elif store.store.supplied:
         why = "it comes from a supplier: what its rows are in a changelog, only that knows"
-    elif not kind.rows_are_records:
-        why = f"a {kind.name} store has several records for a row, and their order is not known exactly"
+    elif not kind.rows_are_records and not versions:
+        why = (
+            f"a {kind.name} store has several records for a row, and their order is not known exactly. Read it with "
+            "Spark (format state_store), and overwrite it with its versions"
+        )
     elif kind.offsets_are_beside:
         why = f"a {kind.name} store is what a join holds back, and its changelog has more than its rows"
     elif lives_in_archive(store):

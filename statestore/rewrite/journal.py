@@ -4,6 +4,10 @@
 <state.dir>/.statestore/<application.id>/overwrite-<store>.json  a store gets other rows
 <state.dir>/.statestore/<application.id>/transform.json          several stores get other rows
 <state.dir>/.statestore/<application.id>/rewrite.json            the application is made of the state of another
+<state.dir>/.statestore/<application.id>/undo.json               an overwrite or a transform is undone
+
+The journal of an overwrite or a transform that has ended is kept as `done-<name>-<started_ms>.json` until it is undone:
+it tells the way back.
 
 While `rewrite.json` is there, nobody but a rewrite opens a task of the application (`statedir/lock.py`). The others
 close nothing: until its new changelog counts, a store is as it was.
@@ -24,7 +28,7 @@ from statestore.errors import InvalidStateError
 from statestore.model import StoreFormat, TopicPartition, check_name
 from statestore.statedir.paths import rewrite_journal
 
-Kind = Literal["reseed", "overwrite", "transform", "rewrite"]
+Kind = Literal["reseed", "overwrite", "transform", "rewrite", "undo"]
 _UNREADABLE = {
     "reseed": "It said which changelog topic a reseed of store {store} has made. Nothing was changed. If the stores "
     "are as they were, delete that topic and {path}, and run again",
@@ -32,6 +36,8 @@ _UNREADABLE = {
     "`statestore verify --application {application}`: if its stores are healthy, delete {path}, and run again",
     "transform": "It said which changelog topics a transform has made. Nothing was changed. Run `statestore verify "
     "--application {application}`: if its stores are healthy, delete {path}, and run again",
+    "undo": "It said which rewrite is undone. Nothing was changed. Run `statestore verify --application "
+    "{application}`: if its stores are healthy, delete {path}; if they are not, restore them with --accept-loss first",
     "rewrite": "It said how far a rewrite is that makes application {application}. Nothing was changed. If the group "
     "{application} has no committed offsets, delete its changelog topics, its directories in {state_dir} and "
     "{path.parent}, and run the rewrite again",
@@ -68,10 +74,11 @@ class NewTopic(BaseModel):
         None until it is made: then one of the name that has no record is ours.
     records
         By partition, how many it gets.
-    cleanup_policy
+    settings
         What it gets in the end: while it is written, nothing is removed from it.
-    before
-        Name of the changelog in whose place it comes, which stays; None: of none.
+    before, before_id, before_format
+        Name of the changelog in whose place it comes, which stays, its id, and the format that the store had with it;
+        None: of none. The id is None if there was no such topic.
     positions
         By partition, the input that the rows are of, as topic, partition and last offset; None: it cannot be told.
     """
@@ -82,8 +89,10 @@ class NewTopic(BaseModel):
     format: StoreFormat
     topic_id: str | None = None
     records: tuple[int, ...]
-    cleanup_policy: str
+    settings: dict[str, str]
     before: str | None = None
+    before_id: str | None = None
+    before_format: StoreFormat | None = None
     positions: tuple[tuple[tuple[str, int, int], ...] | None, ...] = ()
 
     def described(self, name: str) -> Topic:
@@ -115,6 +124,8 @@ class RewriteJournal(BaseModel):
         What its group gets, as topic, partition, next offset and metadata.
     committed
         What the group of the other had committed, as topic, partition and next offset.
+    undoes
+        Label of the rewrite that is undone; empty: of none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -129,6 +140,7 @@ class RewriteJournal(BaseModel):
     partitions: int | None = None
     offsets: tuple[tuple[str, int, int, str], ...] = ()
     committed: tuple[tuple[str, int, int], ...] = ()
+    undoes: str = ""
 
     @property
     def rewrite(self) -> Rewrite:
@@ -181,7 +193,7 @@ def require_no_other(state_dir: Path, rewrite: Rewrite, stores: Iterable[str]) -
         Naming it.
     """
     names, application = set(stores), rewrite.application
-    others = [Rewrite("transform", application)]
+    others = [Rewrite("transform", application), Rewrite("undo", application)]
     others += [Rewrite(kind, application, name) for kind in ("reseed", "overwrite") for name in sorted(names)]
     for other in others:
         journal = None if other == rewrite else read_journal(state_dir, other)
@@ -200,6 +212,43 @@ def write_journal(state_dir: Path, journal: RewriteJournal) -> None:
 def remove_journal(state_dir: Path, rewrite: Rewrite) -> None:
     """Remove it: the rewrite is done, or nothing is left of it."""
     remove_durably(rewrite.path(state_dir))
+
+
+def keep_done(state_dir: Path, journal: RewriteJournal) -> None:
+    """Keep the journal of a rewrite that has ended, durably."""
+    write_checked(_done(state_dir, journal.rewrite, journal.label), journal.model_dump_json())
+
+
+def read_done(state_dir: Path, application: str) -> list[RewriteJournal]:
+    """Return the rewrites of an application that have ended, and were not undone.
+
+    Raises
+    ------
+    InvalidStateError
+        If one cannot be read.
+    """
+    found = []
+    for path in sorted(rewrite_journal(state_dir, application).parent.glob("done-*.json")):
+        try:
+            found.append(RewriteJournal.model_validate_json(read_checked(path)))
+        except ValueError as error:
+            raise InvalidStateError(
+                f"{path} cannot be read: {error}. It said how to undo a rewrite. Nothing was changed. To give that up, "
+                "delete it"
+            ) from error
+    return found
+
+
+def forget_done(state_dir: Path, undo: RewriteJournal) -> None:
+    """Forget the rewrite that was undone."""
+    for done in read_done(state_dir, undo.application):
+        if done.label == undo.undoes and undo.topics.keys() == {new.before for new in done.topics.values()}:
+            remove_durably(_done(state_dir, done.rewrite, done.label))
+
+
+def _done(state_dir: Path, rewrite: Rewrite, label: str) -> Path:
+    path = rewrite.path(state_dir)
+    return path.with_name(f"done-{path.stem}-{label.rpartition('-')[2]}.json")
 
 
 def listed(position: Mapping[TopicPartition, int] | None) -> tuple[tuple[str, int, int], ...] | None:

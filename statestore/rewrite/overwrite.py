@@ -12,6 +12,7 @@ from statestore.rewrite.adoption import Adoption, AdoptionHooks, AdoptionSpec, N
 from statestore.rewrite.examination import require_rewritable
 from statestore.rewrite.journal import Rewrite, require_no_other
 from statestore.rewrite.row_stage import RowStage, remove_abandoned, require_rows, require_single_keys
+from statestore.rewrite.version_rows import as_records
 from statestore.statedir.swap import locked_task
 
 
@@ -45,9 +46,10 @@ def overwrite(spec: OverwriteSpec, hooks: AdoptionHooks) -> Iterator[Adoption]:
     LockedError
         If a task is in use.
     InputError
-        If the store's rows are not the whole state, or there is no new row, or two have the same key.
+        If the store's rows are not the whole state, or there is no new row, or two have the same key, or versions of
+        a key overlap.
     """
-    require_rewritable(spec.stores)
+    require_rewritable(spec.stores, versions=True)
     require_rows(spec.rows)
     store = spec.stores[0]
     with ExitStack() as locks:
@@ -59,5 +61,8 @@ def overwrite(spec: OverwriteSpec, hooks: AdoptionHooks) -> Iterator[Adoption]:
             require_single_keys(spec.rows, found)
         rewrite = Rewrite("overwrite", store.application, store.store.name)
         require_no_other(store.state_dir, rewrite, [store.store.name])
-        new = NewRows(spec.stores, store.store, spec.rows)
+        rows = spec.rows
+        if not store.store.rows_are_records:
+            rows = as_records(rows, spec.stores, spec.run_bytes, whole=True)
+        new = NewRows(spec.stores, store.store, rows)
         yield Adoption(AdoptionSpec(rewrite, [new], spec.run_bytes, spec.started_ms), hooks)

@@ -36,7 +36,13 @@ from statestore.recovery.restore import put_in_place
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import Staging
 from statestore.reports import Loss, Status
-from statestore.rewrite.changelog_writing import fence, kept_settings, make_changelog, require_written
+from statestore.rewrite.changelog_writing import (
+    fence,
+    final_settings,
+    kept_settings,
+    make_changelog,
+    require_written,
+)
 from statestore.rewrite.examination import require_caught_up, require_rewritable
 from statestore.rewrite.group_offsets import (
     Groups,
@@ -405,7 +411,7 @@ class Repartition:
                 journal, rows = self._make()
         assert journal is not None
         for name, topic in journal.topics.items():
-            self._topics.set_config(name, {"cleanup.policy": topic.cleanup_policy})
+            self._topics.set_config(name, topic.settings)
         kill_switch.reached("rewrite, settings made")
         self._commit_offsets(journal)
         kill_switch.reached("rewrite, offsets committed")
@@ -455,7 +461,7 @@ class Repartition:
                 store=store.name,
                 format=self._new.stores[store.name][0].store.format,
                 records=store.counted.rows,
-                cleanup_policy=config["cleanup.policy"],
+                settings=final_settings(config),
             )
         return RewriteJournal(
             **self._rewrite._asdict(),

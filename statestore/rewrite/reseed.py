@@ -30,6 +30,7 @@ from statestore.recovery.planning import disk_needed, free_bytes
 from statestore.recovery.staging import Staging
 from statestore.rewrite.changelog_writing import (
     fence,
+    final_settings,
     make_changelog,
     require_written,
     surplus,
@@ -222,7 +223,7 @@ class Reseed:
             rows.append(replace(built, _LOST, begins))
         adopt(self._new(journal).described(plan.topic))
         kill_switch.reached("rewrite, adopted")
-        self._topics.set_config(plan.topic, {"cleanup.policy": self._new(journal).cleanup_policy})
+        self._topics.set_config(plan.topic, self._new(journal).settings)
         kill_switch.reached("rewrite, settings made")
         remove_journal(state_dir, self._rewrite)
         return rows
@@ -271,7 +272,7 @@ class Reseed:
             format=store.store.format,
             topic_id=topic.topic_id,
             records=records,
-            cleanup_policy=made.config["cleanup.policy"],
+            settings=final_settings(made.config),
         )
         journal = RewriteJournal(**self._rewrite._asdict(), started_ms=self._spec.started_ms, topics={name: new})
         write_journal(store.state_dir, journal)

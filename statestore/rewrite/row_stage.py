@@ -28,6 +28,8 @@ from statestore.statedir.paths import OWN_DIRECTORY
 
 #: Rows of a store; a value of null is a delete.
 ROW_SCHEMA = pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary())])
+#: Of a version's time, behind its key (`version_rows.py`).
+_TIME_BYTES = 8
 #: Rows whose keys are compared at a time.
 _COMPARED_ROWS = 2_000_000
 _HASHES, _MIXING = (1 << 31) - 1, np.uint64(2_654_435_761)
@@ -90,14 +92,17 @@ class AttemptWriter:
         """Write rows to the files of their partitions, by the keys that the partitioner sees; return the partitions."""
         places = partitions_of_keys(users_keys, np.full(len(users_keys), self._partitions, np.int64))
         for number in np.unique(places).tolist():
-            part = rows.filter(pa.array(places == number))
-            if number not in self._files:
-                self._files[number] = pa.ipc.new_file(str(self._directory / f"{number}.arrow"), ROW_SCHEMA)
-                self._rows[number] = self._bytes[number] = 0
-            self._files[number].write_batch(part)
-            self._rows[number] += part.num_rows
-            self._bytes[number] += sum(int(pc.sum(pc.binary_length(column)).as_py() or 0) for column in part.columns)
+            self.add_to(number, rows.filter(pa.array(places == number)))
         return pa.array(places)
+
+    def add_to(self, number: int, rows: pa.RecordBatch) -> None:
+        """Write rows to the file of a partition."""
+        if number not in self._files:
+            self._files[number] = pa.ipc.new_file(str(self._directory / f"{number}.arrow"), ROW_SCHEMA)
+            self._rows[number] = self._bytes[number] = 0
+        self._files[number].write_batch(rows)
+        self._rows[number] += rows.num_rows
+        self._bytes[number] += sum(int(pc.sum(pc.binary_length(column)).as_py() or 0) for column in rows.columns)
 
     @property
     def staged(self) -> StagedAttempt:
@@ -216,7 +221,11 @@ def require_single_keys(stage: RowStage, store: StorePartitionSpec) -> None:
     """
     if (twice := stage.duplicate(store.task.partition)) is not None:
         keys, key = twice
+        what, such = "keys", f"{key!r:.120}"
+        if not store.store.rows_are_records:
+            what = "versions"
+            such = f"of {key[:-_TIME_BYTES]!r:.120} with valid_from {int.from_bytes(key[-_TIME_BYTES:], 'big')}"
         raise InputError(
-            f"{store.store_partition}: the DataFrame has {keys} keys more than once, such as {key!r:.120}. Expected "
+            f"{store.store_partition}: the DataFrame has {keys} {what} more than once, such as {such}. Expected "
             "each once: keep one row of each. Nothing was changed"
         )

@@ -1,7 +1,7 @@
 """The rows of a closed store as the records that a changelog would have of them.
 
-Only kinds whose rows are records: what the last record of a key says is a row, so a row is also a record. Their order
-within a partition tells nothing, as each key comes once.
+Of most kinds, what the last record of a key says is a row, so a row is also a record. Their order within a partition
+tells nothing, as each key comes once. What the versions of a versioned store become is in `version_rows.py`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from statestore.formats.offsets import STATUS_CLOSED
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES, UNKNOWN_TIMESTAMP
 from statestore.formats.value_format import ValueFormat
 from statestore.partition.spec import StorePartitionSpec
+from statestore.rewrite.version_rows import add_versions, version_records
 from statestore.stores.scan import STORED_SCHEMA, ScannedDatabase
 from statestore.verification.kernels import numbers_in
 from statestore.verification.options import nobody_waits
@@ -209,6 +210,8 @@ def records_of(store: StorePartitionSpec, batch: pa.RecordBatch, unknown_ms: int
     StoreCorruptedError
         If a value is not of the store's format.
     """
+    if not store.store.rows_are_records:
+        return Records(*version_records(batch), headers=None, unknown_times=0)
     layout, kind, keys = store.store.values, store.store.store_kind, batch.column(0)
     values, told, headers = _taken_apart(layout, batch.column(1))
     unknown = told == UNKNOWN_TIMESTAMP
@@ -246,6 +249,9 @@ def add_expected(digest: Digest, store: StorePartitionSpec, batch: pa.RecordBatc
 
     They are the rows themselves, except for timestamps that were not known.
     """
+    if not store.store.rows_are_records:
+        add_versions(digest, batch)
+        return
     stored = batch.column(1)
     if records.unknown_times:
         layout, none = store.store.values, [()] * len(records.keys)

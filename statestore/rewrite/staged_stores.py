@@ -21,6 +21,7 @@ from statestore.recovery.staged_check import check_staged
 from statestore.recovery.staging import Staging
 from statestore.reports import Loss, SnapshotRow, Status
 from statestore.requests.restore import RestoreRequest
+from statestore.rewrite.version_rows import versions_digest
 from statestore.statedir.sidecar import Judgement
 
 
@@ -32,11 +33,12 @@ class Expected(NamedTuple):
 
 
 class Staged(NamedTuple):
-    """A store that lies beside the live one, how it was built, and the log that it was built from."""
+    """A store that lies beside the live one, how it was built, the log that it was built from, and its rows."""
 
     spec: RestoreSpec
     built: Built
     logs: Logs
+    rows: int
 
 
 class Rewritten(NamedTuple):
@@ -44,6 +46,8 @@ class Rewritten(NamedTuple):
 
     Attributes
     ----------
+    rows
+        How many it has; of a versioned store, how many versions.
     committed
         Offset of its last record in the new changelog; None: it has none.
     quarantine
@@ -102,14 +106,17 @@ def stage(spec: RestoreSpec, position: Mapping[TopicPartition, int] | None, expe
     logs = store_logs(store)
     with RestoreProgressWriter(store, None) as progress:
         built = build_full(spec, staging, logs, progress, asked_ms, position)
-    rows = check_staged(store, built, "deep")
-    if expected not in (None, (rows, built.digest)):
+    found = Expected(check_staged(store, built, "deep"), built.digest or "")
+    if not store.store.rows_are_records:  # a row of the database has several versions
+        versions = versions_digest(store, store.paths.staging(store.store.name))
+        found = Expected(versions.rows, versions.hexdigest())
+    if expected not in (None, found):
         raise StoreCorruptedError(
-            f"{store.partition} gives {rows} rows with the digest {built.digest}, and {expected.rows} with "
+            f"{store.partition} gives {found.rows} rows with the digest {found.digest}, and {expected.rows} with "
             f"{expected.digest} were written to it. Nothing was replaced"
         )
     kill_switch.reached("rewrite, store built")
-    return Staged(spec, built, logs)
+    return Staged(spec, built, logs, found.rows)
 
 
 def replace(staged: Staged, why: str, begins: str) -> Rewritten:
@@ -122,12 +129,12 @@ def replace(staged: Staged, why: str, begins: str) -> Rewritten:
     begins
         Why it begins a generation of snapshots.
     """
-    spec, built, logs = staged
+    spec, built, logs, rows = staged
     store, verdict = spec.store, Judgement(Status.REPLACED, Loss.UNPROVEN, why)
     quarantine = put_in_place(spec, built, logs, verdict, begins)
     kill_switch.reached("rewrite, store replaced")
     published = None if store.archive is None else publish_row(store, store.archive, "restore")
-    return Rewritten(store, built.rows or 0, built.committed_offset, quarantine, published)
+    return Rewritten(store, rows, built.committed_offset, quarantine, published)
 
 
 def clear_staged(stores: Iterable[StorePartitionSpec]) -> None:

@@ -177,6 +177,7 @@ class Transform:
             )
         found: list[Transformed] = []
         if former is None:
+            self._adoption.finish_former()  # it throws away what would keep other rewrites from beginning
             self._require_ready()
             found = self._transformed()
             new = [NewRows(of, self._after[name], self._staged(name, of, found)) for name, of in self._by_store.items()]

@@ -32,7 +32,7 @@ from tests.faults.airflow_parts import AirflowParts, pause, tries
 pytestmark = pytest.mark.long
 APPLICATION, STORE = "flight-delays", "aircraft"
 FLIGHTS = 2_000
-DAGS = ["process", "verify", "restore", "validate"]
+DAGS = ["metastore", "process", "verify", "restore", "validate", "snapshot", "rewrite", "maintenance"]
 _RUN_S = 600
 
 
@@ -187,14 +187,13 @@ def examples() -> str:
 
 @pytest.mark.skipif(not all(map(shutil.which, ("bash", "curl", "jq"))), reason="the examples use curl and jq")
 def test_the_documents_examples_of_the_rest_api_are_answered(system: System, tmp_path: Path) -> None:
-    dags = ["metastore", "process", "verify", "restore", "validate", "snapshot", "maintenance"]
     if not any(run.ended for run in system.client.runs("restore")):
         system.client.trigger("restore", {"application": APPLICATION}, "an-earlier-run")
         system.client.wait_for_run("restore", "an-earlier-run", _RUN_S)
-    for dag_id in dags:
+    for dag_id in DAGS:
         pause(system.client, dag_id)
     (tmp_path / DEFINITION.name).write_bytes(DEFINITION.read_bytes())
-    before = {dag_id: len(system.client.runs(dag_id)) for dag_id in dags}
+    before = {dag_id: len(system.client.runs(dag_id)) for dag_id in DAGS}
     run_id = next(run.run_id for run in system.client.runs("restore") if run.ended)
     environment = {
         **os.environ,
@@ -207,7 +206,7 @@ def test_the_documents_examples_of_the_rest_api_are_answered(system: System, tmp
         ["bash", "-c", examples()], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=_RUN_S
     )
     assert ran.returncode == 0, ran.stderr + ran.stdout[-2_000:]
-    started = {dag_id: len(system.client.runs(dag_id)) - before[dag_id] for dag_id in dags}
-    assert started == {**dict.fromkeys(dags, 1), "restore": 2}
-    assert ran.stderr.count("is paused: the run is queued until you run: unpause") == len(dags) + 1
+    started = {dag_id: len(system.client.runs(dag_id)) - before[dag_id] for dag_id in DAGS}
+    assert started == {**dict.fromkeys(DAGS, 1), "restore": 2}
+    assert ran.stderr.count("is paused: the run is queued until you run: unpause") == len(DAGS) + 1
     assert system.client.xcom("restore", run_id, "plan", "report") in ran.stdout

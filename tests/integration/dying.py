@@ -26,6 +26,7 @@ from tests.integration.broker import WAIT_S, settle
 from tests.integration.distributed import DistributedRestore, run_distributed
 from tests.integration.overwriting import Overwriting, Upserting, run_write
 from tests.integration.transforming import Transforming, run_transform
+from tests.integration.undoing import Undoing, run_undo
 from tests.preloaded import PRELOADED
 
 #: Points of a task at which Kafka has committed all that was sent.
@@ -58,7 +59,17 @@ def run_command(line: CommandLine) -> None:
     app.main()
 
 
-Work = TaskSpec | RestoreSpec | RollbackSpec | DistributedRestore | CommandLine | Overwriting | Upserting | Transforming
+Work = (
+    TaskSpec
+    | RestoreSpec
+    | RollbackSpec
+    | DistributedRestore
+    | CommandLine
+    | Overwriting
+    | Upserting
+    | Transforming
+    | Undoing
+)
 _WORK: dict[type[Any], Any] = {
     CommandLine: run_command,
     TaskSpec: run_task,
@@ -68,6 +79,7 @@ _WORK: dict[type[Any], Any] = {
     Overwriting: run_write,
     Upserting: run_write,
     Transforming: run_transform,
+    Undoing: run_undo,
 }
 #: Changes the library in the child alone.
 Hook = Callable[[], None]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from statestore import clock
@@ -21,6 +22,7 @@ from statestore.rewrite.overwrite import OverwriteSpec, overwrite
 from statestore.rewrite.row_stage import ROW_SCHEMA, AttemptWriter, RowStage, writes_of
 from statestore.rewrite.staged_stores import Rewritten
 from statestore.rewrite.upsert import TRANSACTION_BYTES, UpsertSpec, upsert
+from statestore.rewrite.version_rows import OPEN, version_rows
 from tests.integration.broker import T0
 
 
@@ -31,6 +33,8 @@ class Overwriting(NamedTuple):
     ----------
     rows
         Values of a timestamped key-value store by their keys; a list: as many rows as it has pairs.
+    versions
+        Of a versioned store: key, from when and until when (None: until now) it is valid, and value.
     """
 
     servers: str
@@ -40,6 +44,7 @@ class Overwriting(NamedTuple):
     state_dir: Path
     rows: Mapping[bytes, bytes | None] | Sequence[tuple[bytes, bytes | None]]
     at: int = T0
+    versions: Sequence[tuple[bytes, int, int | None, bytes | None]] = ()
 
     @property
     def metastore(self) -> Metastore:
@@ -57,6 +62,13 @@ class Overwriting(NamedTuple):
 
     def staged(self) -> RowStage:
         stage = writes_of(self.state_dir, self.application, self.store) / f"write-{clock.now_ms()}"
+        if self.versions:
+            keys, begins, ends, values = (list(column) for column in zip(*self.versions, strict=True))
+            users_keys, plain = (pa.array(column, pa.binary()) for column in (keys, values))
+            until = np.array([OPEN if end is None else end for end in ends])
+            with AttemptWriter(stage, len(self.specs())) as attempt:
+                attempt.add(users_keys, version_rows(users_keys, plain, np.array(begins), until))
+            return RowStage(stage, [attempt.staged])
         pairs = list(self.rows.items()) if isinstance(self.rows, Mapping) else list(self.rows)
         keys = pa.array([key for key, _ in pairs], pa.binary())
         stored = pa.array([None if value is None else encode(value, self.at) for _, value in pairs], pa.binary())

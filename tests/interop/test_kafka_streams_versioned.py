@@ -8,10 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from kafka_streams import Command, Contents, KafkaStreams, Row, Store, StorePartition
 
-from statestore.changelog.topics import Topics
+from statestore.changelog.topics import Topics, changelog_config
 from statestore.cli.restore_selection import stores_to_restore
 from statestore.cli.selection import Chosen, PartitionSelection, Where, choose
 from statestore.cli.verification import verify_all
@@ -21,6 +23,9 @@ from statestore.formats.offsets import STATUS_CLOSED
 from statestore.formats.versioned_row import LATEST, row_key
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Status, VerifyRow
+from statestore.rewrite.changelog_writing import write_changelog
+from statestore.rewrite.row_stage import AttemptWriter, RowStage
+from statestore.rewrite.version_rows import OPEN, as_records, version_rows
 from statestore.statedir.seal import break_seal
 from statestore.stores.open import build_store
 from statestore.stores.rocksdb import RocksDB
@@ -201,6 +206,28 @@ def test_kafka_streams_starts_on_what_was_restored_and_answers_the_same(
     assert after.restored == {StorePartition("history"): 0}
     assert rows(after) == before
     assert stopped.verified("deep").status is Status.OK
+
+
+@pytest.mark.behaviour("V4")
+@pytest.mark.long
+def test_kafka_streams_restores_the_same_versions_from_records_in_the_order_of_their_times(
+    kafka_streams: Callable[..., KafkaStreams], written: tuple[Stopped, list[Row]], stopped: Stopped, tmp_path: Path
+) -> None:
+    spec, app = stopped.spec(), kafka_streams(changelog_config={})
+    shown = read({"path": spec.paths.application_dir, "store": "history"})
+    keys, values = (pa.array([row[name] for row in shown], pa.binary()) for name in ("key", "value"))
+    begins = np.array([row["valid_from"] for row in shown])
+    ends = np.array([OPEN if row["valid_to"] is None else row["valid_to"] for row in shown])
+    with AttemptWriter(tmp_path / "stage", 1) as attempt:
+        attempt.add(keys, version_rows(keys, values, begins, ends))
+    records = as_records(RowStage(tmp_path / "stage", [attempt.staged]), [spec], 1 << 20, whole=True)
+    assert records.rows(0) > len(shown) > 50
+    topic, topics = f"{app.application_id}-history-changelog", Topics(app.bootstrap_servers)
+    topics.make(topic, 1, changelog_config(spec.store))
+    write_changelog(topics, topic, T0, [(spec, records.batches(0))])
+    after = app.write(tmp_path / "other", [HISTORY], waking(), as_of=TIMES)
+    assert after.restored == {StorePartition("history"): records.rows(0)}
+    assert rows(after) == written[1]
 
 
 @pytest.mark.behaviour("V5")

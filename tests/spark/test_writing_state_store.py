@@ -24,6 +24,7 @@ from statestore.verification.options import VerifyOptions
 from tests.integration.broker import T0, unique
 from tests.integration.kinds import ALL_STORES, changes, logged, stored
 from tests.integration.support import STORE, Application, register
+from tests.integration.test_overwrite_versions import MINUTE, answers, processed
 
 KEYS = [b"key-%02d" % number for number in range(20)]
 
@@ -201,14 +202,58 @@ def test_a_store_of_any_kind_goes_through_a_dataframe_and_is_equal(
 
 
 @pytest.mark.long
-def test_the_store_of_several_records_a_row_is_refused_by_name(
+def test_a_versioned_store_goes_through_a_dataframe_and_has_the_same_versions_and_deletes(
     spark: SparkSession, bootstrap_servers: str, tmp_path: Path
 ) -> None:
-    store = StoreDefinition(name=STORE, kind="versioned", retention_ms=3_600_000)
-    application = Application(bootstrap_servers, tmp_path, stores=(store,))
+    application = processed(bootstrap_servers, tmp_path)
     written = Written.of(spark, application, tmp_path)
-    rows = spark.createDataFrame([(b"key", b"1", 1)], "key binary, value binary, timestamp long")
-    assert "a versioned store has several records for a row" in written.refused(rows)
+    frame = written.read()
+    rows = sorted(frame.collect())
+    ended = {(row.key, row.valid_to) for row in rows if row.valid_to is not None}
+    deleted = ended - {(row.key, row.valid_from) for row in rows}
+    assert len(rows) > 100
+    assert len(deleted) > 10
+    asked = list(answers(application, int(rows[-1].valid_from)))
+    written.write(frame.repartition(3))
+    assert sorted(written.read().collect()) == rows
+    assert list(answers(application, int(rows[-1].valid_from))) == asked
+    assert written.statuses() == {Status.OK}
+    twice = frame.union(frame.limit(1))
+    assert "versions more than once, such as of b'" in written.refused(twice)
+    one = frame.where("valid_to is not null").limit(1)
+    for wrong, reason in (
+        (one.withColumn("valid_to", F.expr("valid_from")), "or behind its valid_from"),
+        (one.withColumn("timestamp", F.expr("valid_from + 1")), "expected its valid_from"),
+        (one.withColumn("valid_from", F.lit(0).cast("long")).drop("timestamp"), "valid_from 0; expected ms since 1970"),
+        (one.withColumn("value", F.lit(None).cast("binary")), "no value: an overwrite has rows only"),
+        (one.drop("valid_to"), "columns valid_to are missing"),
+    ):
+        assert reason in written.refused(wrong)
+
+
+@pytest.mark.long
+def test_single_versions_are_put_and_deleted_and_processing_goes_on(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    application = processed(bootstrap_servers, tmp_path)
+    written = Written.of(spark, application, tmp_path)
+    before = {(bytes(row.key), row.valid_from): bytes(row.value) for row in written.read().collect()}
+    latest = {key: max(time for found, time in before if found == key) for key, _ in before}
+    now = max(latest.values())
+    key, *_ = (found for found, time in latest.items() if time > now - 5 * MINUTE)
+    puts = [(b"new", b"1", now), (b"new", None, now + 5), (key, b"corrected", latest[key])]
+    written.write(spark.createDataFrame(puts, "key binary, value binary, valid_from long"), "append")
+    after = {(bytes(row.key), row.valid_from): bytes(row.value) for row in written.read().collect()}
+    assert after == before | {(b"new", now): b"1", (key, latest[key]): b"corrected"}
+    (new,) = written.read().where("cast(key as string) = 'new'").collect()
+    assert new.valid_to == now + 5
+    assert written.statuses() == {Status.OK}
+    for time, reason in ((now - 11 * MINUTE, "past the store's retention"), (now + 30 * MINUTE, "would have all rows")):
+        with pytest.raises(PySparkException, match=reason):
+            written.write(
+                spark.createDataFrame([(b"k", b"1", time)], "key binary, value binary, valid_from long"), "append"
+            )
+    assert written.statuses() == {Status.OK}
 
 
 @pytest.mark.long

@@ -13,10 +13,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.compiled.batches import big_endian
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError
 from statestore.formats.headers_value import Headers
 from statestore.rewrite.row_stage import ROW_SCHEMA
+from statestore.rewrite.version_rows import OPEN, version_rows
 from statestore.stores.serdes import load_serde
 from statestore_jobs.sources.decoding import SERDES, decode
 
@@ -62,8 +64,12 @@ class RowEncoder:
     def __init__(self, store: StoreDefinition, schema: pa.Schema, *, deletes: bool) -> None:
         self._store, self._kind, self._deletes = store, store.store_kind, deletes
         self._shown = {number.name: number.bytes for number in self._kind.columns(store)}
+        self._versioned = not self._kind.rows_are_records
+        if self._versioned and deletes:  # what a version ends is put behind it, or is there already
+            del self._shown["valid_to"]
         self._hidden = [number.name for number in self._kind.numbers if number.name not in self._shown]
         needed = {"key", "value", *(set(self._shown) & {number.name for number in self._kind.numbers})}
+        needed |= {*self._shown} if self._versioned else set()
         needed |= {"timestamp"} if store.values.timestamped else set()
         needed |= {"headers"} if store.values.keeps_headers else set()
         known = [*needed, "partition", "timestamp", *self._shown]
@@ -104,9 +110,11 @@ class RowEncoder:
             raise self._wrong(keys, _first(pc.is_null(values)), "no value: an overwrite has rows only")
         self._require_serde(keys, "key", self._store.key_serde, keys)
         self._require_serde(values, "value", self._store.value_serde, keys)
-        row_keys = self._row_keys(batch, keys)
-        stored = self._stored(batch, keys, values)
-        rows = pa.RecordBatch.from_arrays([row_keys, stored], schema=ROW_SCHEMA)
+        if self._versioned:
+            rows = self._versions(batch, keys, values)
+        else:
+            stored = [self._row_keys(batch, keys), self._stored(batch, keys, values)]
+            rows = pa.RecordBatch.from_arrays(stored, schema=ROW_SCHEMA)
         return EncodedRows(keys, rows, batch.column("partition") if "partition" in batch.schema.names else None)
 
     def _wrong(self, keys: pa.Array, at: int, found: str) -> InputError:
@@ -146,7 +154,7 @@ class RowEncoder:
             if (wrong := said != shown[name]).any():
                 at = int(wrong.argmax())
                 raise self._wrong(keys, at, f"{name} {said[at]}; expected {shown[name][at]}")
-        behind = [_big_endian(numbers[number.name], number.bytes) for number in self._kind.numbers]
+        behind = [big_endian(numbers[number.name], number.bytes) for number in self._kind.numbers]
         return pc.binary_join_element_wise(keys, *behind, _JOINED)
 
     def _numbers(self, batch: pa.RecordBatch, keys: pa.Array, name: str) -> npt.NDArray[np.int64]:
@@ -158,6 +166,26 @@ class RowEncoder:
             at = int(wrong.argmax())
             raise self._wrong(keys, at, f"{name} {found[at]}; expected 0 or more, in {self._shown[name]} bytes")
         return found
+
+    def _versions(self, batch: pa.RecordBatch, keys: pa.Array, values: pa.Array) -> pa.RecordBatch:
+        begins = self._numbers(batch, keys, "valid_from")
+        if (wrong := begins == 0).any():  # brokers' clients take it for a record without a time
+            raise self._wrong(keys, int(wrong.argmax()), "valid_from 0; expected ms since 1970, above 0")
+        if "timestamp" in batch.schema.names and pc.any(pc.not_equal(batch.column("timestamp"), begins)).as_py():
+            at = _first(pc.fill_null(pc.not_equal(batch.column("timestamp"), begins), False))
+            raise self._wrong(
+                keys, at, f"timestamp {batch.column('timestamp')[at]}; expected its valid_from {begins[at]}"
+            )
+        ends = np.full(len(keys), OPEN, np.int64)
+        if "valid_to" in self._shown:
+            column = batch.column("valid_to").cast(pa.int64())
+            ends = pc.fill_null(column, OPEN).to_numpy(zero_copy_only=False)
+            if (wrong := pc.is_valid(column).to_numpy(zero_copy_only=False) & (ends <= begins)).any():
+                at = int(wrong.argmax())
+                raise self._wrong(
+                    keys, at, f"valid_to {ends[at]}; expected null, or behind its valid_from {begins[at]}"
+                )
+        return version_rows(keys, values, begins, ends)
 
     # -- values -------------------------------------------------------------------------------------------------------
 
@@ -171,7 +199,7 @@ class RowEncoder:
             return pa.array(stored, pa.binary())
         if times is None:
             return values
-        return pc.binary_join_element_wise(_big_endian(times, 8), values, _JOINED)
+        return pc.binary_join_element_wise(big_endian(times, 8), values, _JOINED)
 
     def _times(self, batch: pa.RecordBatch, keys: pa.Array) -> npt.NDArray[np.int64] | None:
         if "timestamp" not in batch.schema.names:
@@ -206,13 +234,8 @@ def _encoded(column: pa.Array) -> pa.Array:
     if not pa.types.is_int64(column.type):
         return column.cast(pa.binary())
     numbers = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
-    encoded = _big_endian(numbers, 8)
+    encoded = big_endian(numbers, 8)
     return pc.if_else(pc.is_valid(column), encoded, pa.scalar(None, pa.binary())) if column.null_count else encoded
-
-
-def _big_endian(numbers: npt.NDArray[Any], size: int) -> pa.Array:
-    data = pa.py_buffer(np.ascontiguousarray(numbers).astype(f">i{size}").tobytes())
-    return pa.Array.from_buffers(pa.binary(size), len(numbers), [None, data]).cast(pa.binary())
 
 
 def _headers(found: list[dict[str, Any]] | None) -> Headers:

@@ -84,7 +84,7 @@ def plan_write(options: Mapping[str, str]) -> Planned:
     ]
     if not stores:
         raise InputError(f"{application}/{name} is on no disk: its engine is {store.engine}, or it has no task yet")
-    require_rewritable(stores)
+    require_rewritable(stores, versions=True)
     return Planned(settings, metastore, definition, stores)
 
 

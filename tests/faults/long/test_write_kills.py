@@ -1,4 +1,4 @@
-"""Jobs that write a store as a DataFrame, killed in a Spark task, in the commit, and with their driver.
+"""Jobs that write a store as a DataFrame, killed in a Spark task, in the commit, with an executor, with their driver.
 
 Whatever was killed, and where: each store partition has the old rows or the new ones, never some of both, deep
 verification agrees, and the same write completes when it is run again.
@@ -20,16 +20,26 @@ import pytest
 
 from statestore.changelog.partitioner import partition_of
 from statestore.reports import Status
+from statestore.rewrite.row_stage import writes_of
 from tests.faults import spark_writing
 from tests.integration.broker import T0, wait_for
+from tests.integration.support import STORE
 from tests.integration.test_overwrite import KEYS, ROWS, Overwritable
 from tests.spark.test_jobs import QUICKLY, SUBMIT
 
+#: Two jobs, each with a second session for the suite.
+pytestmark = pytest.mark.timeout(1_800)
 _JOB_S = 900.0
 #: Behind these, the catalogue has the new changelog.
 _ADOPTED = ("rewrite, adopted", "swap, old store in quarantine", "rewrite, store replaced", "rewrite, settings made")
 #: What an append puts and deletes.
 CHANGES = {**dict.fromkeys(KEYS[:6], b"41"), **dict.fromkeys(KEYS[6:9])}
+
+
+def _changed() -> dict[bytes, bytes]:
+    """Rows after an append."""
+    rows = {**dict.fromkeys(KEYS, b"1"), **CHANGES}
+    return {key: value for key, value in rows.items() if value is not None}
 
 
 class Write:
@@ -86,20 +96,35 @@ class Write:
         """What it has printed, the last of it."""
         return self._log.read_text(errors="replace")[-4_000:]
 
-    def kill_driver(self) -> None:
-        """When a process has stopped itself, kill the driver with all that it runs; that process goes on alone."""
+    def stopped(self) -> psutil.Process:
+        """Wait until a process has stopped itself, and return it."""
 
-        def stopped() -> psutil.Process | None:
+        def found() -> psutil.Process | None:
             assert self.process.poll() is None, self.log
-            found = psutil.Process(int(self.mark.read_text().split("\n")[1])) if self.mark.exists() else None
-            return found if found is not None and found.status() == psutil.STATUS_STOPPED else None
+            process = psutil.Process(int(self.mark.read_text().split("\n")[1])) if self.mark.exists() else None
+            return process if process is not None and process.status() == psutil.STATUS_STOPPED else None
 
         try:
-            alone = wait_for(stopped, "a process to stop itself", _JOB_S)
+            process = wait_for(found, "a process to stop itself", _JOB_S)
         except BaseException:
             self._kill(self._family)
             raise
-        assert alone is not None
+        assert process is not None
+        return process
+
+    def kill_executor(self) -> None:
+        """When a Spark task has stopped itself, kill its executor with all that this runs."""
+        worker = self.stopped()
+        (executor,) = [
+            above for above in worker.parents() if "CoarseGrainedExecutorBackend" in " ".join(above.cmdline())
+        ]
+        for process in (executor, *executor.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    def kill_driver(self) -> None:
+        """When a process has stopped itself, kill the driver with all that it runs; that process goes on alone."""
+        alone = self.stopped()
         family = self._family
         self._kill(family, but=alone)
         with suppress(psutil.NoSuchProcess):
@@ -141,6 +166,23 @@ def test_a_spark_task_that_stages_rows_is_repeated_and_nothing_is_written_twice(
     assert job.exit_code() == 0, job.log
     assert job.mark.exists() == (point == "write, batch staged")  # one batch for each task
     store.assert_written(f"{before}-2")
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "append"])
+def test_an_executor_that_is_killed_is_replaced_and_nothing_of_its_rows_counts(
+    bootstrap_servers: str, tmp_path: Path, mode: str
+) -> None:
+    store = Overwritable(bootstrap_servers, tmp_path)
+    before = store.now()
+    job = Write(store, tmp_path, mode, "local-cluster[2,1,1024]", STATESTORE_PAUSE_AT="write, batch staged")
+    job.kill_executor()
+    assert job.exit_code() == 0, job.log
+    if mode == "overwrite":
+        store.assert_written(f"{before}-2")
+    else:
+        assert {**store.values(0), **store.values(1)} == _changed()
+        assert store.statuses() == [Status.OK, Status.OK]
+    assert [*writes_of(store.app.state_dir, store.app.name, STORE).glob("*")] == []
 
 
 @pytest.mark.share_for("rewrite, adopted", why="the catalogue has decided, and no store has followed")
@@ -190,8 +232,7 @@ def test_an_append_that_is_killed_has_written_whole_partitions_and_is_run_again(
     job = Write(store, tmp_path, "append", "local[2]", STATESTORE_KILL_AT=point)
     assert job.exit_code() != 0, job.log
     assert store.now() == before
-    old, new = dict.fromkeys(KEYS, b"1"), {key: value for key, value in CHANGES.items() if value is not None}
-    expected = {key: value for key, value in {**old, **new}.items() if CHANGES.get(key, value) is not None}
+    old, expected = dict.fromkeys(KEYS, b"1"), _changed()
     for task in range(2):
         of_task = (
             {key: value for key, value in rows.items() if partition_of(key, 2) == task} for rows in (old, expected)

@@ -1,0 +1,124 @@
+"""The command `rewrite undo`: stores with the changelogs that they had before an overwrite or a transform."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from statestore import clock
+from statestore.cli import options, output
+from statestore.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from statestore.cli.selection import PartitionSelection
+    from statestore.partition.spec import StorePartitionSpec
+    from statestore.rewrite.undo import Undone, UndoPlan
+
+
+@options.with_target
+def undo(
+    asked: PartitionSelection,
+    accept_loss: Annotated[
+        bool,
+        typer.Option("--accept-loss", help="Give up what was processed or appended since, and is in no store then."),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done. Change nothing.")] = False,
+    yes: options.Yes = False,
+    run_bytes: options.RunBytes = options.RUN_BYTES,
+    archive: options.ArchiveIfAny = None,
+    archive_timeout_s: options.ArchiveTimeout = 60.0,
+    json: options.Json = None,
+) -> None:
+    """Go back to the changelogs that stores had before an overwrite or a transform, and put those stores back.
+
+    The application must be stopped. All stores of a transform go back together. What was written to the later
+    changelogs since is lost, so that is refused unless you ask for it. The later changelogs and stores stay.
+    """
+    from statestore.archive.archive import archive_spec
+    from statestore.changelog.topics import Topics
+    from statestore.cli.selection import choose
+    from statestore.metastore.adoption import adoption_hooks
+    from statestore.rewrite.undo import UndoSpec
+    from statestore.rewrite.undo import undo as undoing
+
+    if len(asked.applications) != 1 or len(asked.stores) > 1 or asked.partitions:
+        raise InputError("--application, --store: say one of each at most; all partitions go back")
+    if asked.definitions is not None or asked.service is None:
+        raise InputError("--definitions: the catalogue names the changelogs, so the definition must be in it")
+    options.require_writable(json=json)
+    topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
+    where = archive_spec(archive, archive_timeout_s, topics)
+    chosen = choose(replace(asked, archive=where, stores=()), topics, certain=True)
+    chosen.require_free()
+    if not chosen.defined or not chosen.specs:
+        raise InputError(f"{asked.applications[0]} is not in the catalogue, or has no task yet: nothing was rewritten")
+    (definition,) = chosen.defined
+    name = asked.stores[0].partition(":")[0] if asked.stores else None
+    if name is not None:
+        definition.store(name)
+    stores = [spec.model_copy(update={"archive": where}) for spec in chosen.specs]
+    spec = UndoSpec(stores, name, accept_loss, run_bytes, clock.now_ms())
+    hooks = adoption_hooks(asked.service.metastore, definition.name, _no_suites)
+    console = output.console(json)
+    rows: list[Undone] = []
+    with undoing(spec, hooks) as work:
+        _show_plan(console, work.plan)
+        if not dry_run:
+            question = f"Go back to {', '.join(work.plan.topics.values())}?"
+            output.require_yes(question, yes=yes, otherwise="nothing was changed")
+            rows = work.carry_out()
+            _show_undone(console, rows)
+        output.write_content(json, {"dry_run": dry_run, **_plan_content(work.plan), "rows": [*map(_content, rows)]})
+
+
+def _no_suites(staged: Sequence[StorePartitionSpec]) -> None:
+    """Judge nothing: the stores were in place before."""
+
+
+def _show_plan(console: Console, plan: UndoPlan) -> None:
+    from statestore.cli import tables
+
+    if plan.finishes:
+        output.say(console, "the catalogue has the former changelogs since an earlier attempt that was interrupted")
+    for later, former in plan.topics.items():
+        output.say(console, f"{plan.undoes}: {later} -> {former}")
+    found = ((str(store.store_partition), str(path or "")) for store, path in plan.parts)
+    columns = ("store partition", "is put back from (else built from its changelog)")
+    console.print(tables.table(f"{len(plan.parts)} store partitions", columns, found))
+    for where, count in plan.written.items():
+        output.say(console, f"{where} has {count} records that were written since, and will be lost: --accept-loss")
+
+
+def _show_undone(console: Console, rows: Sequence[Undone]) -> None:
+    from statestore.cli import tables
+
+    columns = ("store partition", "was put back from", "the later store is in")
+    found = (
+        (str(row.store.store_partition), str(row.put_back or "its changelog"), str(row.quarantine or ""))
+        for row in rows
+    )
+    console.print(tables.table(f"{len(rows)} store partitions went back", columns, found))
+
+
+def _plan_content(plan: UndoPlan) -> dict[str, Any]:
+    return {
+        "undoes": plan.undoes,
+        "topics": dict(plan.topics),
+        "finishes": plan.finishes,
+        "written": {str(where): count for where, count in plan.written.items()},
+        "plan": [{**_label(store), "put_back": path and str(path)} for store, path in plan.parts],
+    }
+
+
+def _content(row: Undone) -> dict[str, Any]:
+    put_back, quarantine = (None if path is None else str(path) for path in (row.put_back, row.quarantine))
+    return {**_label(row.store), "put_back": put_back, "quarantine": quarantine}
+
+
+def _label(store: StorePartitionSpec) -> dict[str, str]:
+    return {"application": store.application, "store": store.store.name, "task": str(store.task)}

@@ -1,0 +1,286 @@
+"""Going back to the changelogs that stores had before an overwrite or a transform, and to the stores of those.
+
+    locks of all tasks -> all that speaks against it -> earlier processes fenced -> journal -> the catalogue names the
+    former changelogs -> the replaced stores are put back -> the journal goes
+
+The catalogue decides here, too: until it names the former changelogs, nothing has changed. From then on only those
+count: a task with a store of the later one refuses to work, and the next attempt puts back what is left. A replaced
+store that is no longer kept is built from the former changelog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from statestore import kill_switch
+from statestore.changelog.topics import Topics
+from statestore.discovery.changelogs import changelog_spec
+from statestore.errors import InputError
+from statestore.model import TopicPartition
+from statestore.partition.grouping import by_store
+from statestore.partition.quarantine import replaced_by
+from statestore.partition.replacement import clear_built
+from statestore.partition.rollback import put_back
+from statestore.partition.spec import StorePartitionSpec
+from statestore.recovery.staging import Staging
+from statestore.rewrite.adoption import Adopted, AdoptionHooks, Catalogued
+from statestore.rewrite.changelog_writing import fence
+from statestore.rewrite.journal import (
+    NewTopic,
+    Rewrite,
+    RewriteJournal,
+    forget_done,
+    read_done,
+    read_journal,
+    remove_journal,
+    require_no_other,
+    write_journal,
+)
+from statestore.rewrite.staged_stores import clear_staged, replace, stage, whole_restore
+from statestore.statedir.record import read_record
+from statestore.statedir.swap import locked_task
+
+
+class UndoSpec(NamedTuple):
+    """Settings of an undo.
+
+    Attributes
+    ----------
+    stores
+        All partitions of all stores of an application.
+    store
+        One of those that were rewritten; None: only one rewrite can be undone.
+    accept_loss
+        Give up what was written to the later changelogs since.
+    run_bytes
+        Bound of a sorted run in memory.
+    started_ms
+        Now, ms since the epoch.
+    """
+
+    stores: Sequence[StorePartitionSpec]
+    store: str | None
+    accept_loss: bool
+    run_bytes: int
+    started_ms: int
+
+
+class UndoPlan(NamedTuple):
+    """Plan of an undo.
+
+    Attributes
+    ----------
+    undoes
+        Label of the rewrite that is undone.
+    topics
+        The former changelogs by the later ones.
+    parts
+        Each store partition as it is to be, and the directory that is put back; None: it is built from its changelog.
+    written
+        Records that were written to the later changelogs since.
+    finishes
+        The catalogue has the former changelogs since an earlier attempt.
+    """
+
+    undoes: str
+    topics: Mapping[str, str]
+    parts: Sequence[tuple[StorePartitionSpec, Path | None]]
+    written: Mapping[TopicPartition, int]
+    finishes: bool
+
+
+class Undone(NamedTuple):
+    """One store partition that has its former changelog again.
+
+    Attributes
+    ----------
+    put_back
+        Directory that the store was in; None: it was built from its changelog.
+    quarantine
+        Where the later store is; None: there was none.
+    """
+
+    store: StorePartitionSpec
+    put_back: Path | None
+    quarantine: Path | None
+
+
+class Undo:
+    """An undo whose tasks are locked; made by `undo`."""
+
+    def __init__(self, spec: UndoSpec, hooks: AdoptionHooks) -> None:
+        self._spec, self._hooks = spec, hooks
+        self._first = first = spec.stores[0]
+        self._topics = Topics(first.bootstrap_servers, first.kafka_timeout_s)
+        self._topics.require_no_members(first.application)
+        self._rewrite = Rewrite("undo", first.application)
+        journal = read_journal(first.state_dir, self._rewrite)
+        finishes = journal is not None and self._counts(journal)
+        if journal is not None and not finishes:  # nothing has come of it
+            remove_journal(first.state_dir, self._rewrite)
+        self._journal = journal if journal is not None and finishes else self._begun()
+        require_no_other(first.state_dir, self._rewrite, [new.store for new in self._journal.topics.values()])
+        self._stores = self._former_stores()
+        self.plan = UndoPlan(
+            undoes=self._journal.undoes,
+            topics={new.before or "": name for name, new in self._journal.topics.items()},
+            parts=[(store, self._replaced(store)) for store in self._stores if not self._is_back(store)],
+            written={} if finishes else self._written(),
+            finishes=finishes,
+        )
+
+    # -- what is undone -----------------------------------------------------------------------------------------------
+
+    def _counts(self, journal: RewriteJournal) -> bool:
+        return all(
+            self._hooks.catalogued(new.store) == Catalogued(name, new.topic_id) for name, new in journal.topics.items()
+        )
+
+    def _begun(self) -> RewriteJournal:
+        """Find the rewrite whose changelogs the catalogue names, and return the journal of its undo."""
+        application, name = self._first.application, self._spec.store
+        found = [done for done in read_done(self._first.state_dir, application) if self._counts(done)]
+        if name is not None:
+            found = [done for done in found if name in {new.store for new in done.topics.values()}]
+        if not found:
+            raise InputError(
+                f"{application}{'' if name is None else f'/{name}'} has nothing to undo: expected a changelog of an "
+                f"overwrite or a transform that was completed with the state directory {self._first.state_dir}"
+            )
+        if len(found) > 1:
+            names = sorted({new.store for done in found for new in done.topics.values()})
+            raise InputError(f"--store: {application} has several rewrites to undo, of {', '.join(names)}; say one")
+        (done,) = found
+        topics = {}
+        for later, new in done.topics.items():
+            former = None if new.before is None else self._topics.find(new.before)
+            if former is None or new.before_id != former.topic_id or new.before_format is None:
+                expected = f"id {new.before_id}" if new.before_id else "one that existed when it was replaced"
+                raise InputError(
+                    f"{application}/{new.store}: its former changelog {new.before} is gone: expected {expected}, found "
+                    f"{'no topic' if former is None else former.topic_id}. Nothing was changed"
+                )
+            topics[former.name] = NewTopic(
+                store=new.store,
+                format=new.before_format,
+                topic_id=former.topic_id,
+                records=new.records,
+                settings={},
+                before=later,
+                before_id=new.topic_id,
+                before_format=new.format,
+                positions=new.positions,
+            )
+        return RewriteJournal(
+            **self._rewrite._asdict(),
+            started_ms=self._spec.started_ms,
+            topics=topics,
+            undoes=done.label,
+        )
+
+    def _former_stores(self) -> list[StorePartitionSpec]:
+        """Return the store partitions as they are with the former changelogs."""
+        configs, stores = self._topics.topic_configs(self._journal.topics), by_store(self._spec.stores)
+        return [
+            store.model_copy(
+                update={
+                    "changelog": changelog_spec(new.described(name), {**configs[name]}),
+                    "store": store.store.model_copy(update={"changelog": name, "format": new.format}),
+                }
+            )
+            for name, new in self._journal.topics.items()
+            for store in stores[new.store]
+        ]
+
+    def _new(self, store: StorePartitionSpec) -> NewTopic:
+        return self._journal.topics[store.partition.topic]
+
+    def _is_back(self, store: StorePartitionSpec) -> bool:
+        record = read_record(store.paths, store.store.name)
+        return record is not None and record.topic_id == self._new(store).topic_id
+
+    def _replaced(self, store: StorePartitionSpec) -> Path | None:
+        return replaced_by(store.paths, store.store.name, self._journal.undoes, self._new(store).topic_id)
+
+    def _written(self) -> dict[TopicPartition, int]:
+        expected = {
+            TopicPartition(new.before or "", number): count
+            for new in self._journal.topics.values()
+            for number, count in enumerate(new.records)
+        }
+        logs = self._topics.log_ranges(expected)
+        more = {where: log.high_watermark - expected[where] for where, log in sorted(logs.items())}
+        return {where: count for where, count in more.items() if count}
+
+    # -- going back ---------------------------------------------------------------------------------------------------
+
+    def carry_out(self) -> list[Undone]:
+        """Have the catalogue name the former changelogs, and put the replaced stores back.
+
+        Raises
+        ------
+        InputError
+            If something was written since that would be lost, or the application is running. Nothing was changed.
+        """
+        if not self.plan.finishes:
+            fence(self._stores)  # else what they write from now on would be lost
+            self._topics.require_no_members(self._first.application)
+            if (written := self._written()) and not self._spec.accept_loss:
+                raise InputError(
+                    f"{', '.join(f'{where} has {count} records more' for where, count in written.items())} than the "
+                    "rewrite has written: what was processed or appended since would be lost. Say --accept-loss to "
+                    "give it up. Nothing was changed"
+                )
+            write_journal(self._first.state_dir, self._journal)
+            kill_switch.reached("undo, journal written")
+            # Whether it was logged is not known if this fails: then the next attempt asks the catalogue.
+            self._hooks.adopt([self._adopted(name, new) for name, new in self._journal.topics.items()])
+            kill_switch.reached("undo, adopted")
+        rows = []
+        for store in self._stores:
+            if self._is_back(store):
+                clear_staged([store])
+            else:
+                rows.append(self._go_back(store))
+            kill_switch.reached("undo, store put back")
+        forget_done(self._first.state_dir, self._journal)
+        kill_switch.reached("undo, record removed")
+        remove_journal(self._first.state_dir, self._rewrite)
+        return rows
+
+    def _adopted(self, name: str, new: NewTopic) -> Adopted:
+        assert new.before is not None, "it has a later one"
+        return Adopted(new.store, new.described(name), new.before, new.format)
+
+    def _go_back(self, store: StorePartitionSpec) -> Undone:
+        new, begins = self._new(store), f"an undo of {self._journal.undoes}"
+        if (found := self._replaced(store)) is not None:
+            quarantine, _ = put_back(store, found, self._journal.label, begins)
+            return Undone(store, found, quarantine)
+        clear_built(store.paths)
+        spec = whole_restore(store, self._journal.label, self._spec.run_bytes)
+        staged = stage(spec, new.position(store.task.partition), None)
+        done = replace(staged, f"its rewrite was undone; it has the changelog {new.before}", begins)
+        return Undone(store, None, done.quarantine)
+
+
+@contextmanager
+def undo(spec: UndoSpec, hooks: AdoptionHooks) -> Iterator[Undo]:
+    """Lock all tasks of an application, and find what can be undone; `Undo.carry_out` does it.
+
+    Raises
+    ------
+    LockedError
+        If a task is in use.
+    InputError
+        If nothing can be undone, or a former changelog is gone. Nothing was changed.
+    """
+    with ExitStack() as locks:
+        for paths, store in {store.paths: store for store in spec.stores}.items():
+            locks.enter_context(locked_task(paths, store.lock_wait_s))
+        for store in spec.stores:
+            locks.enter_context(Staging(store.paths, store.store.name).alone(store.lock_wait_s))
+        yield Undo(spec, hooks)

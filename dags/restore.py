@@ -6,6 +6,7 @@ from airflow.sdk import DAG, Param
 from statestore_dags.approval import always_wanted, approve
 from statestore_dags.every_dag import BY_HAND, every_dag, in_each_environment
 from statestore_dags.form import application_field, field
+from statestore_dags.restores import MOST_RUNS
 from statestore_dags.row_summaries import wants_validation
 from statestore_dags.steps import job_steps, trigger_once
 from statestore_dags.suggestions import suggested_stores
@@ -21,14 +22,18 @@ than `STATESTORE_QUARANTINE_DAYS`. Healthy stores are skipped, so you can safely
 After an interruption it continues where it stopped. Each application is one Spark job.
 
 With *Only show the plan* on, nothing is changed. The log of *spark* has a table of what would be done and what it
-needs, and so has the log of each mapped task. Mode *as-of* does not touch the live stores. It builds a separate state
-directory below `<state directory>-as-of`, which `maintenance` removes after `STATESTORE_REPORTS_DAYS`. Each mapped task
-says where it is.
+needs, and so has the log of each mapped task. Mode *as-of* does not change the live stores. It builds a separate state
+directory below `<state directory>-as-of`, which `maintenance` removes after `STATESTORE_REPORTS_DAYS`. The log of each
+mapped task names it.
+
+Several runs can be active at a time, each for other applications. While a run works on an application, a later run that
+someone starts for it waits in *plan*, and one that `verify` starts leaves it out.
 
 ### What a failure means
 * **plan**: the form is wrong, or the metastore is DEGRADED. The log says what was expected. Nothing was changed. If
-  Kafka did not answer, the step is retried three times.
-* **approve**: nobody answered, or someone marked it failed. *Reject* skips the rest of the run; it is no failure.
+  Kafka did not answer, the step is retried three times. `up_for_reschedule` is not a failure: the log names the run
+  that this one waits for.
+* **approve**: nobody answered, or someone marked it failed. *Reject* skips the rest of the run; it is not a failure.
 * **spark**, one mapped task: nothing could be done for this application, for example because Kafka did not answer. It
   is retried three times, with increasing pauses, unless a retry cannot help.
 * **check**, one mapped task: this store partition was not restored and is unchanged. The log gives the reason.
@@ -48,7 +53,7 @@ def _dag(environment: Environment) -> None:
         allowed_run_types=BY_HAND,
         # `verify` starts it; on a new installation a paused DAG would keep such runs waiting unseen.
         is_paused_upon_creation=False,
-        **every_dag(),
+        **every_dag(runs=MOST_RUNS),
         params={
             "application": application_field("Name of the application whose stores are restored (its application.id)."),
             "stores": field(RestoreRequest, "stores", **suggested_stores()),
@@ -57,11 +62,11 @@ def _dag(environment: Environment) -> None:
                 RestoreRequest,
                 "mode",
                 values_display={
-                    "auto": "auto: the tail where that is enough, otherwise full",
-                    "tail": "tail: replay what the store has not seen",
-                    "snapshot": "snapshot: the newest snapshot of the archive, and the rest of the changelog",
+                    "auto": "auto: tail if that is enough, otherwise full",
+                    "tail": "tail: apply the records that the store has not seen",
+                    "snapshot": "snapshot: the newest snapshot of the archive, then the rest of the changelog",
                     "full": "full: rebuild from the whole changelog",
-                    "as-of": "as-of: build the store as it was at a point, elsewhere",
+                    "as-of": "as-of: build the store as of an earlier point, in another directory",
                 },
             ),
             "as_of": Param(
@@ -69,20 +74,20 @@ def _dag(environment: Environment) -> None:
                 type=["null", "string"],
                 title="As of",
                 description_md="With mode *as-of*: the last changelog offset in the store, such as `1200`, or a time "
-                "in ISO 8601, such as `2026-01-31T12:00:00+00:00`. Otherwise leave it blank.",
+                "in ISO 8601, such as `2026-01-31T12:00:00+00:00`. Leave it blank with other modes.",
             ),
             "snapshot": field(
                 RestoreRequest,
                 "snapshot",
-                description_md="With mode *snapshot* or *as-of*: begin with the snapshot of this name, of one "
-                "store partition. Blank: the newest that can be used.",
+                description_md="With mode *snapshot* or *as-of*: the name of the snapshot to start from, for one store "
+                "partition. Blank: the newest usable snapshot.",
             ),
             "dry_run": field(RestoreRequest, "dry_run"),
             "deep_check": Param(
                 False,
                 type="boolean",
                 title="Read every row before the swap",
-                description="Off: a new store is checked by its files.",
+                description="Off: only the files of a new store are checked.",
             ),
             "force": field(RestoreRequest, "force"),
             "accept_loss": field(RestoreRequest, "accept_loss"),
@@ -91,16 +96,16 @@ def _dag(environment: Environment) -> None:
                 always_wanted(),
                 type="boolean",
                 title="Ask before stores are rebuilt",
-                description_md="On: this run waits until a person approves it. Where `STATESTORE_RESTORE_APPROVAL` is "
-                "set, each run does.",
+                description_md="On: this run waits until a person approves it. If `STATESTORE_RESTORE_APPROVAL` is "
+                "set, every run waits.",
             ),
             "verify_report": field(
                 RestoreRequest,
                 "verify_report",
                 section="Set by verify",
-                description="Path of a report below the reports directory: everything it found is restored as it says; "
-                "only the switches for the plan, the check, the approval and what may be lost may be set with it. "
-                "verify fills this in; by hand leave it blank.",
+                description="Path of a report of verify, below the reports directory. The run restores what the report "
+                "says. Besides it, set only the switches for the plan, the check, the approval and the accepted loss. "
+                "Filled in by verify. Leave it blank in a run that you start yourself.",
             ),
         },
     ):

@@ -112,9 +112,14 @@ def restore_request(params: Params, applications: Applications, reports_dir: Loc
     return request.model_copy(update={"verify_report": report})
 
 
+def changes_stores(params: Params) -> bool:
+    """True if a restore with this form may change live stores."""
+    return not _flag(params, "dry_run") and _filled(params, "mode") != "as-of"
+
+
 def may_rebuild(params: Params) -> bool:
-    """True where a restore with this form may rebuild a live store."""
-    return not _flag(params, "dry_run") and _filled(params, "mode") not in ("tail", "as-of")
+    """True if a restore with this form may rebuild a live store."""
+    return changes_stores(params) and _filled(params, "mode") != "tail"
 
 
 def wants_approval(params: Params) -> bool:

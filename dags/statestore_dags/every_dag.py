@@ -20,10 +20,10 @@ def in_each_environment(make: Callable[[Environment], None]) -> None:
             make(environment)
 
 
-def every_dag() -> dict[str, Any]:
-    """Return arguments of a DAG: one run at a time, steps say themselves what is retried, somebody is told."""
+def every_dag(*, runs: int = 1) -> dict[str, Any]:
+    """Return arguments of a DAG: runs at a time, steps say themselves what is retried, somebody is told."""
     return {
-        "max_active_runs": 1,
+        "max_active_runs": runs,
         "default_args": {"retries": 0},
         "tags": ["state stores", *([name] if (name := active_environment().name) else [])],
         "on_failure_callback": on_failure(),

@@ -35,7 +35,7 @@ class Trigger(NamedTuple):
     Attributes
     ----------
     without
-        Applications that are left out where the form names none.
+        Applications that are left out if the form names none, also of a report.
     only
         The only ones that are meant then; None: all.
     by_time
@@ -100,7 +100,8 @@ def _work(
             return {name: arguments.verify_request(params, name) for name in names}
         case "restore":
             target = as_of_dir(settings.state_dir) / report.stem
-            return _restores(arguments.restore_request(params, applications, settings.reports_dir, target), report)
+            request = arguments.restore_request(params, applications, settings.reports_dir, target)
+            return _restores(request, report, asked.without)
         case "snapshot":
             settings.required_archive()
             requests = arguments.snapshot_requests(params, applications)
@@ -116,14 +117,14 @@ def _work(
             return {"maintenance": arguments.maintenance_request(params, days, as_of_dir(settings.state_dir))}
 
 
-def _restores(request: RestoreRequest, report: Location) -> _Work:
+def _restores(request: RestoreRequest, report: Location, without: Sequence[str]) -> _Work:
     if request.verify_report is None:
         return {request.applications[0]: request}
     found = read_report(request.verify_report, VerifyReport)
     damaged = dict.fromkeys(row.application for row in found.rows if row.action in (Action.TAIL, Action.FULL))
-    if len(damaged) < 2:
+    if len(damaged) < 2 and damaged.keys().isdisjoint(without):
         return {next(iter(damaged), "nothing"): request}
-    parts = split_by_application(found, report, damaged)
+    parts = split_by_application(found, report, [name for name in damaged if name not in without])
     return {name: request.model_copy(update={"verify_report": part}) for name, part in parts.items()}
 
 

@@ -97,8 +97,9 @@ def _take(written: Location, report: Location) -> None:
 def spark_jobs(job: str, planned: XComArg) -> Any:
     """Run the program of a job (or that in STATESTORE_JOBS_DIR) on connection `spark_default`, for each part of a plan.
 
-    STATESTORE_SPARK_POOL names the Airflow pool that bounds the JVMs of all DAGs. A new installation has none but
-    Airflow's own, so without it STATESTORE_SPARK_JOBS bounds those of each DAG.
+    STATESTORE_SPARK_JOBS limits the JVMs of each DAG. STATESTORE_SPARK_POOL names the Airflow pool that limits those of
+    all DAGs together. Those of `restore` have another one, STATESTORE_RESTORE_POOL: a restore can take hours, and must
+    leave the slots to the short jobs. A new installation has no pool but Airflow's own.
     """
     programs = os.environ.get("STATESTORE_JOBS_DIR") or files_of("statestore_jobs", inside="programs", beside=".")
     return SparkJobOperator.partial(
@@ -107,7 +108,8 @@ def spark_jobs(job: str, planned: XComArg) -> Any:
         application=str(Path(programs).resolve() / f"{job}.py"),
         name=f"statestore-{job}",
         map_index_template="{{ task.part }}",
-        pool=os.environ.get("STATESTORE_SPARK_POOL", "").strip() or "default_pool",
+        pool=os.environ.get("STATESTORE_RESTORE_POOL" if job == "restore" else "STATESTORE_SPARK_POOL", "").strip()
+        or "default_pool",
         max_active_tis_per_dag=_bound(),
         **RETRIED,
     ).expand_kwargs(planned)

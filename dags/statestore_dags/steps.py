@@ -17,7 +17,7 @@ from statestore.config import load_settings
 from statestore.environments import active_environment
 from statestore.objects.path import ObjectPath, location
 from statestore.reports import AnyReport, read_any_report
-from statestore_dags import alerts, jobs
+from statestore_dags import alerts, jobs, restores
 from statestore_dags.archive_connection import reports_access
 from statestore_dags.arguments import require_known_fields
 from statestore_dags.assets import STORES, emit, processed_by
@@ -72,6 +72,9 @@ def plan(
         log.info("definitions of catalogue %s", view.pin)
         if not applications:
             log.warning("no application is defined yet: start %s with the YAML of one", environment.dag_id("metastore"))
+        job = job_of(dag.dag_id)
+        if job == "restore":
+            without = restores.left_out(params, restores.restored_elsewhere(ti, dag.dag_id, run_id))
         report = report_path(settings.reports_dir, dag.dag_id, run_id)
         # Or fail now, and not when the job has done its work.
         if isinstance(report, ObjectPath):
@@ -83,9 +86,11 @@ def plan(
         if (processed := processed_by(triggering_asset_events)) is not None:
             params = {**params, "depth": depth_after_process(), "sample": None}
             asked = asked._replace(only=processed.applications)
-        planned = jobs.plan_jobs(job_of(dag.dag_id), params, applications, settings, report, head, asked)
+        planned = jobs.plan_jobs(job, params, applications, settings, report, head, asked)
+        if job == "restore":
+            restores.claim(ti, params, (each["part"] for each in planned))
     ti.xcom_push("report", str(report))
-    ti.xcom_push("summary", jobs.summary(job_of(dag.dag_id), params))
+    ti.xcom_push("summary", jobs.summary(job, params))
     return planned
 
 

@@ -17,7 +17,7 @@ from demo.damage import flip_bit
 from demo.flights import PARTITIONS, produce_flights
 from demo.installation import Installation
 from demo.kafka import Kafka
-from demo.processes import Processes
+from demo.processes import Processes, wait_until
 from demo.recompute import Rows, differences, expected
 from demo.registering import DEFINITION, register
 from statestore.metastore.definition_files import load_definitions
@@ -27,7 +27,7 @@ from statestore.reports import RestoreReport, Status, VerifyReport, read_report
 from statestore.statedir.lock import locked
 from statestore.statedir.paths import TaskPaths
 from tests.documents import to_run
-from tests.faults.airflow_parts import AirflowParts, pause, tries
+from tests.faults.airflow_parts import AirflowParts, pause, spark_task, tries
 
 pytestmark = pytest.mark.long
 APPLICATION, STORE = "flight-delays", "aircraft"
@@ -175,6 +175,58 @@ def test_a_task_that_ends_while_the_api_server_is_away_is_done_once(system: Syst
 
 #: Each works on a partition of its own.
 CASES = [name for name in list(globals()) if name.startswith("test_")]
+
+
+# -- the same Airflow, with a second application -------------------------------------------------------------------
+
+OTHER = "other-delays"
+
+
+@pytest.fixture
+def other(system: System, tmp_path: Path) -> None:
+    """Another application, which has processed the same input."""
+    path = tmp_path / "other.yaml"
+    path.write_text(DEFINITION.read_text().replace(f"name: {APPLICATION}", f"name: {OTHER}", 1))
+    system.statestore("apply", str(path), "--yes")
+    system.statestore("process", "--application", OTHER)
+
+
+@pytest.mark.timeout(1_200)
+@pytest.mark.usefixtures("other")
+def test_a_long_restore_holds_up_only_its_own_application(system: System) -> None:
+    client, state_dir = system.client, system.installation.state_dir
+    ours, theirs = (TaskPaths(state_dir, name, TaskId(0, 0)) for name in (APPLICATION, OTHER))
+    for paths in (ours, theirs):
+        with locked(paths, _RUN_S):
+            flip_bit(paths.store(STORE))
+    before = len(quarantined(ours, STORE))
+    forms = {name: {"application": name, "stores": [STORE], "partitions": [0]} for name in (APPLICATION, OTHER)}
+    system.airflow.arm()
+    client.trigger("restore", forms[APPLICATION], "long")
+    job = system.airflow.paused()
+
+    client.trigger("restore", forms[APPLICATION], "the-same")
+    client.trigger("restore", forms[OTHER], "another")
+    run = client.wait_for_run("restore", "another", _RUN_S)
+    assert run.state == "success", client.explain(run)
+    client.unpause("verify")
+    client.trigger("verify", {"application": OTHER, "depth": "scan"}, "verified-meanwhile")
+    run = client.wait_for_run("verify", "verified-meanwhile", _RUN_S)
+    assert run.state == "success", client.explain(run)
+    pause(client, "verify")
+    assert spark_task(client, "restore", "long").state == "running"
+
+    def state(task_id: str) -> str | None:
+        return next(each.state for each in client.task_instances("restore", "the-same") if each.task_id == task_id)
+
+    wait_until(lambda: state("plan") == "up_for_reschedule", _RUN_S, "the restore of the same application to wait")
+    assert state("spark") is None, "it takes a slot while it waits"
+    job.wake()
+    for run_id in ("long", "the-same"):
+        run = client.wait_for_run("restore", run_id, _RUN_S)
+        assert run.state == "success", client.explain(run)
+    (row,) = restored(system, "the-same").rows
+    assert (row.outcome, len(quarantined(ours, STORE))) == ("skipped", before + 1)
 
 
 # -- the same Airflow, as a program uses it ------------------------------------------------------------------------

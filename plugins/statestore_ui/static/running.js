@@ -1,6 +1,6 @@
 // What is in progress now: restores, snapshots and runs of process with how far they are, and runs of the other DAGs.
 
-import { activeRuns, isOf, jobOf, progress, usePolled } from "./data.js";
+import { activeRuns, dagId, isOf, jobOf, progress, usePolled } from "./data.js";
 import { Bar, RunLink, duration, h, number, size } from "./parts.js";
 import { label } from "./table.js";
 
@@ -50,7 +50,7 @@ export function Running({ work, runs }) {
 
 const waits = (run, job) => {
   if (run.state === "queued") return " is queued";
-  return job === "restore" ? " is starting, waits for an approval, or is ending" : " is starting or ending";
+  return job === "restore" ? " is starting, is waiting for an approval or for another restore, or is ending" : " is starting or ending";
 };
 
 /** How far one store partition is: bytes while its snapshot is fetched, then offsets. */
@@ -75,7 +75,7 @@ function Work({ work, run }) {
     h("span", { className: "ss-offsets" }, offsets(work)),
     `${rate(work)}${left}${letters}`,
     h(Bar, { done: work.done, total: work.total, label: "offsets read" }),
-    silent && h("p", { className: "ss-text-warn" }, `No progress for ${duration(work.silent_s)}. If no run of the DAG ${work.job} is running, it was killed. Start it again: it resumes where it stopped.`),
+    silent && h("p", { className: "ss-text-warn" }, `No progress for ${duration(work.silent_s)}. If no run of the DAG ${dagId(work.job, work.pieces[0]?.application)} is running, it was killed. Start it again: it resumes where it stopped.`),
     h(
       "ul",
       null,

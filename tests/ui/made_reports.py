@@ -41,10 +41,16 @@ def verify_row(partition: int = 0, status: Status = Status.OK, *, store: str = "
 
 
 class Reports:
-    """A reports directory, or a place in object storage, as runs of our DAGs fill it."""
+    """A reports directory, or a place in object storage, as runs of our DAGs fill it.
 
-    def __init__(self, directory: Location) -> None:
-        self.directory = directory
+    Parameters
+    ----------
+    before
+        What stands before the names of the DAGs in their ids.
+    """
+
+    def __init__(self, directory: Location, before: str = "") -> None:
+        self.directory, self._before = directory, before
 
     def verify(
         self, rows: list[VerifyRow], minute: int = 0, *, kind: str = "scheduled", run: str = "", history: bool = False
@@ -96,7 +102,7 @@ class Reports:
     def _head(self, rows: list, minute: int, job: str, kind: str, run: str = "") -> dict:
         run = run or f"{job}-{minute:05}"
         finished_ms = T0 + minute * 60_000
-        dag_run = {"dag_id": job, "dag_run_id": f"{kind}__{run}"} if kind else {}
+        dag_run = {"dag_id": f"{self._before}{job}", "dag_run_id": f"{kind}__{run}"} if kind else {}
         applications = tuple(dict.fromkeys(row.application for row in rows))
         return {
             "run_id": run,

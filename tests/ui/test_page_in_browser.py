@@ -3,61 +3,33 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 
 import pytest
-import requests
 from playwright.sync_api import expect
 
-from demo.airflow import Airflow
-from demo.installation import Installation
-from demo.kafka import free_port
-from demo.processes import Processes, wait_until
 from statestore.objects.path import write_whole
 from statestore.reports import Failure, RestorePoint, Status
+from tests.ui import served
 from tests.ui.browser import Person
 from tests.ui.made_reports import Reports, restored, validated, verify_row
 
 pytestmark = pytest.mark.browser
-#: How long a part of Airflow may take to start; 20 s on an idle machine.
-_START_S = 600
-
-
-def answers(url):
-    try:
-        return requests.get(f"{url}/api/v2/version", timeout=5).ok
-    except requests.RequestException:
-        return False
 
 
 @pytest.fixture(scope="module")
 def api_server(tmp_path_factory):
-    """URL, token and installation of an API server that knows our DAGs; nothing runs them."""
-    installation = Installation(tmp_path_factory.mktemp("page"))
-    installation.create()
-    port = free_port()
-    keys = {"fernet_key": "", "jwt_secret": "j" * 64, "api_secret": "a" * 64}
-    (installation.airflow_dir / "passwords.json").write_text('{"admin": "secret"}')
-    url = f"http://127.0.0.1:{port}"
-    with Processes(installation.root) as processes:
-        environment = Airflow(processes, installation, "127.0.0.1:1", schedules=False).environment(port, keys)
-        for name, command in (("migrate", ["db", "migrate"]), ("dags", ["dags", "reserialize"])):
-            log = installation.logs_dir / f"{name}.log"
-            step = processes.start(name, ["airflow", *command], environment, log)
-            wait_until(lambda step=step: step.poll() == 0, _START_S, f"airflow {' '.join(command)}", step)
-        log = installation.logs_dir / "api-server.log"
-        service = processes.start("api-server", ["airflow", "api-server"], environment, log)
-        wait_until(lambda: answers(url), _START_S, "the API server to answer", service)
-        login = {"username": "admin", "password": "secret"}
-        token = requests.post(f"{url}/auth/token", json=login, timeout=60).json()["access_token"]
-        yield url, token, installation
+    """The server of this file's tests."""
+    with served.api_server(tmp_path_factory.mktemp("page")) as server:
+        yield server
 
 
 @pytest.fixture
 def laid(api_server):
     """The reports that the server shows, empty at first."""
-    directory = api_server[2].reports_dir
+    directory = api_server.installation.reports_dir
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
     return Reports(directory)
@@ -66,7 +38,7 @@ def laid(api_server):
 @pytest.fixture(params=["light"])
 def person(request, browser, api_server):
     scheme, _, width = request.param.partition(" ")
-    person = Person(browser, api_server[0], api_server[1], scheme, int(width or 1440))
+    person = Person(browser, api_server.url, api_server.token, scheme, int(width or 1440))
     yield person
     person.close()
     assert person.errors == []
@@ -81,7 +53,7 @@ def made_data_docs(api_server):
     from great_expectations.expectations import ExpectColumnValuesToBeBetween, ExpectColumnValuesToBeInSet
     from statestore_expectations.data_docs import SITE, context_of
 
-    directory = api_server[2].data_docs_dir
+    directory = api_server.installation.data_docs_dir
     context = context_of(directory)
     batch = context.data_sources.add_pandas("stores").add_dataframe_asset("shop.orders")
     suite = gx.ExpectationSuite("shop.orders")
@@ -126,6 +98,23 @@ def test_a_missing_directory_and_a_torn_report_are_explained(person, laid):
     page.reload()
     expect(page.get_by_text("verify/torn.json")).to_be_visible()
     expect(page.locator("[data-partition='shop/orders/0_0']")).to_contain_text("OK")
+
+
+@pytest.mark.parametrize("person", ["light 390", "dark 1440"], indirect=True)
+def test_a_degraded_metastore_is_told_with_its_reason_until_a_plan_succeeds(person, laid):
+    reason = "record 7 of topic __statestore-default is no command"
+    file = laid.directory / "metastore" / "degraded.json"
+    write_whole(file, json.dumps({"reason": reason}))
+    os.utime(file, (two_hours_ago := time.time() - 2 * 60 * 60 - 60, two_hours_ago))
+    laid.verify([verify_row()], 1)
+    page = person.open()
+    notice = page.get_by_role("alert")
+    for text in ("No job starts.", reason, "Found 2 h ago", "statestore metastore status"):
+        expect(notice).to_contain_text(text)
+    expect(page.locator("[data-partition='shop/orders/0_0']")).to_contain_text("OK")
+    assert clipped(page) == []
+    file.unlink()
+    expect(notice).to_have_count(0)
 
 
 def test_a_thousand_store_partitions_scroll_with_few_rows_in_the_page(person, laid):
@@ -282,9 +271,7 @@ def test_the_form_of_a_restore_opens_filled_in_and_airflow_checks_it(person, lai
     dialog.get_by_label("Rebuild healthy stores too", exact=True).check()
     dialog.get_by_role("button", name="Start the restore").click()
     run_id = dialog.get_by_role("link", name="Run manual__").inner_text().removeprefix("Run ")
-    url, token, _ = api_server
-    headers = {"Authorization": f"Bearer {token}"}
-    run = requests.get(f"{url}/api/v2/dags/restore/dagRuns/{run_id}", headers=headers, timeout=60).json()
+    run = api_server.run("restore", run_id)
     assert run["conf"] | {"stores": ["orders"], "partitions": [3, 4], "force": True, "mode": "auto"} == run["conf"]
     dialog.get_by_role("button", name="Close").click()
     expect(page.locator(".ss-work")).to_contain_text("restore is queued")
@@ -316,7 +303,7 @@ def clipped(page):
     }""")
 
 
-@pytest.mark.parametrize("person", ["light 390", "dark 390", "light 1440"], indirect=True)
+@pytest.mark.parametrize("person", ["light 390", "dark 390", "light 1440", "dark 1440"], indirect=True)
 def test_with_the_keyboard_alone_a_restore_is_started_and_nothing_is_clipped(person, laid):
     name = "an-application-with-a-name-as-long-as-they-are-with-kafka-streams"
     rows = [verify_row(0, Status.MISSING, application=name, detail="/a/path" * 40), verify_row(1, application=name)]
@@ -372,7 +359,11 @@ def test_the_card_on_the_dashboard_leads_to_what_needs_work(person, laid):
     expect(page.locator("tr[data-partition]")).to_contain_text("MISSING")
 
 
-@pytest.mark.parametrize(("person", "is_dark"), [("light", False), ("dark", True)], indirect=["person"])
+@pytest.mark.parametrize(
+    ("person", "is_dark"),
+    [("light", False), ("dark", True), ("light 390", False), ("dark 390", True)],
+    indirect=["person"],
+)
 def test_the_page_follows_airflow_s_theme(person, laid, is_dark):
     laid.verify([verify_row()], 1)
     page = person.open()

@@ -122,7 +122,15 @@ let known = [];
 
 /** Our DAGs. Asked for again while there are none: on a new installation they may not have been parsed yet. */
 export async function dagIds() {
-  if (known.length === 0) known = (await get("api/v2/dags?limit=100&tags=state+stores")).dags.map((dag) => dag.dag_id);
+  if (known.length === 0) {
+    const found = [];
+    for (let more = true; more; ) {
+      const page = await get(`api/v2/dags?limit=100&offset=${found.length}&tags=state+stores`);
+      found.push(...page.dags.map((dag) => dag.dag_id));
+      more = page.dags.length > 0 && found.length < page.total_entries;
+    }
+    known = found;
+  }
   return known;
 }
 

@@ -26,6 +26,7 @@ the plan, and *rewrite* carries it out. Below *check*, each store partition that
 | clone | you need a copy of an application that continues to run. Apply the definition of the copy first |
 
 Except for a clone, the application must be stopped and have processed its input. Pause its DAG `process` first.
+A clone is created in the Kafka cluster of this DAG's environment, even if the first application is in another cluster.
 The command runs on the Airflow worker, which must see the state directory.
 
 ### What a failure means
@@ -96,18 +97,26 @@ def _dag(environment: Environment) -> None:
                 title="Set of snapshots",
                 description="Of clone: the name of the set. Blank: the newest.",
             ),
+            "from_cluster": Param(
+                None,
+                type=["null", "string"],
+                title="Cluster of the application",
+                description="Of clone: the id of the Kafka cluster that has the application, if it is another one.",
+            ),
             "reads_from": Param(
                 None,
                 type=["null", "string"],
-                enum=[None, "start", "end"],
+                examples=["start", "end", "set-offsets"],
                 title="Begin in the new input at",
-                description="Of repartition: where the new application starts in a new input topic that has records.",
+                description="Of repartition and clone: where the new application starts in a new input topic that has "
+                "records: start or end; of clone also set-offsets, or a time such as 2026-11-27T10:00:00Z.",
             ),
             "any_partitioner": Param(
                 False,
                 type="boolean",
                 title="Any partitioner",
-                description="Of reseed and repartition: keys may be in partitions that Kafka's would not choose.",
+                description="Of reseed, repartition and clone: keys may be in partitions that Kafka's would not "
+                "choose.",
             ),
             "dry_run": Param(False, type="boolean", title="Only show the plan", description="On: nothing is changed."),
         },

@@ -78,6 +78,11 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
+def iso(ms: int) -> str:
+    """Write a time (ms since the epoch) as `ms_of` reads it, in UTC."""
+    return f"{datetime.fromtimestamp(ms // 1000, UTC):%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
+
+
 def ms_of(text: str) -> int:
     """Read a time as users write it: ms since the epoch, or ISO 8601, which is in UTC if it names no offset from it.
 

@@ -18,6 +18,7 @@ from airflow.sdk import task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from statestore.config import load_settings
+from statestore.environments import environment_of
 from statestore.errors import InputError, RetryError
 from statestore_dags.archive_connection import archive_connection, reports_access
 from statestore_dags.arguments import Applications, Params, require_known_fields
@@ -32,7 +33,13 @@ KINDS: Mapping[str, Mapping[str, str]] = {
     "reseed": {"*stores": "--store", "any_partitioner": "--partitioner=any"},
     "transform": {"stores": "--store", "*function": "--function", "format": "--format", "as_bytes": "--bytes"},
     "repartition": {"*to": "--to", "reads_from": "--reads-from", "any_partitioner": "--partitioner=any"},
-    "clone": {"*to": "--to", "snapshot_set": "--set"},
+    "clone": {
+        "*to": "--to",
+        "snapshot_set": "--set",
+        "from_cluster": "--from-cluster",
+        "reads_from": "--reads-from",
+        "any_partitioner": "--partitioner=any",
+    },
 }
 _FIELDS = {field.lstrip("*") for fields in KINDS.values() for field in fields}
 
@@ -43,12 +50,14 @@ def rewrite_arguments(params: Params, applications: Applications) -> list[str]:
     Raises
     ------
     InputError
-        If it names an application that is not defined, lacks a field, or has one that does not go with the kind.
+        If it names an application that is not defined, lacks a field, or has one that does not go with the kind. What
+        is cloned from another Kafka cluster is not defined here.
     """
     kind, application = str(params.get("what")), str(params.get("application") or "").strip()
     if kind not in KINDS:
         raise InputError(f"what: expected {', '.join(KINDS)}, found {kind!r}")
-    if application not in applications:
+    elsewhere = kind == "clone" and bool(params.get("from_cluster"))
+    if application not in applications and not (elsewhere and application):
         raise InputError(f"application: no {application!r} is defined; defined are {', '.join(sorted(applications))}")
     options, found = KINDS[kind], [kind, "--application", application]
     if excess := [field for field in sorted(_FIELDS - {name.lstrip("*") for name in options}) if params.get(field)]:
@@ -78,6 +87,8 @@ def plan_rewrite(params: Any = None, dag: Any = None, dag_run: Any = None, ti: A
         arguments = rewrite_arguments(params, applications)
         if (to := params.get("to")) is not None:
             environment.require([to])
+        if environment_of(arguments[2]).name:  # what is cloned from another cluster may be another team's
+            environment.require([arguments[2]])
         changelogs = _changelogs(arguments)
         _run([*arguments, "--dry-run"])
     ti.xcom_push("summary", f"statestore rewrite {' '.join(arguments)}")
@@ -91,7 +102,7 @@ def run_rewrite(planned: dict[str, Any], params: Any = None, dag: Any = None) ->
         raise AirflowSkipException("only the plan was asked for")
     arguments = planned["arguments"]
     with in_environment(dag.dag_id), kafka_connection(), archive_connection(), reports_access():
-        if arguments[0] == "transform" and _changelogs(arguments) != planned["changelogs"] and not _begun(arguments):
+        if _changelogs(arguments) != planned["changelogs"] and not _begun(arguments):
             raise AirflowFailException(
                 "the stores have other changelogs than when this run was planned: an earlier attempt of it, or "
                 "somebody else, has replaced them, so the function is not called again. `statestore verify` says "
@@ -110,7 +121,9 @@ def run_rewrite(planned: dict[str, Any], params: Any = None, dag: Any = None) ->
 
 
 def _changelogs(arguments: Sequence[str]) -> dict[str, str]:
-    """Return the changelogs of the application that is rewritten, by store."""
+    """Return the changelogs of an application that is transformed, by store."""
+    if arguments[0] != "transform":
+        return {}
     from statestore.metastore.metastore import Metastore
 
     definition = Metastore.of(load_settings()).require_running().catalogue.entry(arguments[2]).definition

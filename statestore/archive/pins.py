@@ -28,6 +28,8 @@ class SnapshotSet(BaseModel):
         Objects of the manifests, one for each store partition.
     input_offsets
         The group's committed offset of each input partition; where it has committed nothing, the log's start.
+    stream_times
+        Metadata of these commits, which has the stream times of the tasks (`formats/commit_metadata.py`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -38,6 +40,7 @@ class SnapshotSet(BaseModel):
     uuid: str
     snapshots: tuple[str, ...]
     input_offsets: tuple[tuple[TopicPartition, int], ...]
+    stream_times: tuple[tuple[TopicPartition, str], ...] = ()
     written_ms: int
 
     @property
@@ -109,6 +112,12 @@ def newest_set(objects: ObjectStore, cluster: str, application: str) -> Snapshot
     """
     newest = max((found.name for found in objects.entries(f"{SETS}/{cluster}/{application}")), default=None)
     return None if newest is None else _read(objects, newest, SnapshotSet)
+
+
+def clusters_with_sets(objects: ObjectStore, application: str) -> list[str]:
+    """Return the ids of the Kafka clusters that the archive has sets of an application from."""
+    places = [found.name.split("/") for found in objects.entries(SETS)]
+    return sorted({place[1] for place in places if len(place) == 4 and place[2] == application})
 
 
 def find_set(objects: ObjectStore, uuid: str) -> SnapshotSet:

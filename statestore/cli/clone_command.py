@@ -8,6 +8,7 @@ import typer
 
 from statestore import clock
 from statestore.cli import options, output
+from statestore.cli.options import Partitioner
 from statestore.cli.repartition_tables import made, repartition_content, show_repartition
 from statestore.errors import InputError
 
@@ -25,6 +26,29 @@ def clone(
     snapshot_set: Annotated[
         str | None, typer.Option("--set", metavar="NAME", help="Set of snapshots. Default: the newest.")
     ] = None,
+    from_cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="Kafka cluster of the first application, as `snapshot list --sets` shows it. The clone is created "
+            "in the cluster of --bootstrap-servers. Default: the same cluster.",
+        ),
+    ] = None,
+    reads_from: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHERE",
+            help="Where the clone starts in an input topic of its own that has records: start, end, set-offsets (its "
+            "records have the same offsets as in the input of the first application), or a time.",
+        ),
+    ] = None,
+    partitioner: Annotated[
+        Partitioner,
+        typer.Option(
+            help="For a clone with an input topic of its own. kafka: refuse keys that Kafka's partitioner would put "
+            "into other partitions; any: the input has another partitioner."
+        ),
+    ] = Partitioner.KAFKA,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done. Change nothing.")] = False,
     yes: options.Yes = False,
     run_bytes: options.RunBytes = options.RUN_BYTES,
@@ -33,14 +57,15 @@ def clone(
 ) -> None:
     """Create an application from a set of snapshots of another one, which continues to run.
 
-    Both must be in the catalogue, have the same stores, and read the same topic. The clone gets its own changelogs,
-    stores and group offsets, and starts where the set ends.
+    The clone must be in the catalogue, and have the same stores and aggregations. It gets its own changelogs, stores
+    and group offsets. If it reads the topic of the first application, it starts where the set ends.
     """
     from statestore.archive.archive import archive_spec
     from statestore.changelog.topics import Topics
     from statestore.cli import local_processes as local
     from statestore.cli.repartition_selection import clone_spec
-    from statestore.rewrite.cut import fetched_stores, find_cut, require_input
+    from statestore.rewrite.clone_offsets import reads_from as where_to_begin
+    from statestore.rewrite.cut import fetched_stores, find_cut
     from statestore.rewrite.repartition import repartition
     from statestore.statedir.scratch import default_scratch
 
@@ -53,20 +78,37 @@ def clone(
     where = archive_spec(archive, archive_timeout_s, topics)
     assert where is not None, "an archive was named"
     (source,) = asked.applications
-    cut = find_cut(where, source, snapshot_set)
-    require_input(topics, cut)
-    spec, adopt = clone_spec(asked, topics, cut, to=to, run_bytes=run_bytes, parallelism=parallel)
+    cluster = where.cluster
+    cut = find_cut(where.model_copy(update={"cluster": from_cluster or cluster}), source, snapshot_set)
+    spec, adopt = clone_spec(
+        asked,
+        topics,
+        cut,
+        to=to,
+        elsewhere=cut.found.cluster != cluster,
+        reads_from=None if reads_from is None else where_to_begin(reads_from),
+        any_partitioner=partitioner is Partitioner.ANY,
+        run_bytes=run_bytes,
+        parallelism=parallel,
+    )
     console = output.console(json)
     rows: list[MadeStore] = []
     with fetched_stores(where, cut, spec.source, default_scratch(asked.where.state_dir.absolute())) as stores:
         spec = spec._replace(source=stores, started_ms=clock.now_ms())
         with repartition(spec, local.runner(parallel)) as work:
-            output.say(console, f"set {cut.found.uuid} of {source}")
+            made_of = work.plan.snapshot_set
+            if snapshot_set is not None and snapshot_set != made_of:
+                raise InputError(
+                    f"--set: {to} was made of set {made_of} by an attempt that was interrupted when all but the "
+                    "group's offsets was done: leave --set out to finish it. Nothing was changed"
+                )
+            output.say(console, f"set {made_of} of {source} in cluster {cut.found.cluster} -> {to} in {cluster}")
             show_repartition(console, work.plan)
             if not dry_run:
-                question = f"Make {to} of set {cut.found.uuid} of {source}?"
+                question = f"Make {to} of set {made_of} of {source}?"
                 output.require_yes(question, yes=yes, otherwise="nothing was written")
                 rows = work.carry_out(adopt)
                 output.say(console, f"{to} is complete: {len(rows)} store partitions were made")
-            content = {"set": cut.found.uuid, "dry_run": dry_run, **repartition_content(work.plan)}
+            clusters = {"from_cluster": cut.found.cluster, "cluster": cluster}
+            content = {"set": made_of, **clusters, "dry_run": dry_run, **repartition_content(work.plan)}
             output.write_content(json, {**content, "rows": [*map(made, rows)]})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -237,6 +238,14 @@ At = Annotated[
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+
+
+class Partitioner(StrEnum):
+    """Partitioner of the keys."""
+
+    KAFKA = "kafka"
+    ANY = "any"
+
 
 #: Settings of an installation, by the names of the variables that a job reads them from.
 Installation = Mapping[str, str]

@@ -19,10 +19,11 @@ from statestore.metastore.commands import Entry
 from statestore.metastore.effects import record_topics
 from statestore.model import TaskId, check_name
 from statestore.partition.spec import StorePartitionSpec
+from statestore.rewrite.clone_offsets import CloneInput, CloneReadsFrom, clone_offsets
 from statestore.rewrite.cut import Cut
 from statestore.rewrite.group_offsets import InputPair, ReadsFrom
 from statestore.rewrite.new_application import NewApplication
-from statestore.rewrite.repartition import RepartitionSpec
+from statestore.rewrite.repartition import CutSource, RepartitionSpec
 
 Adopt = Callable[[Sequence[Topic]], None]
 #: Of a store's definition: what changes nothing of its rows.
@@ -112,52 +113,115 @@ def repartition_spec(
 
 
 def clone_spec(
-    asked: PartitionSelection, topics: Topics, cut: Cut, *, to: str, run_bytes: int, parallelism: int
+    asked: PartitionSelection,
+    topics: Topics,
+    cut: Cut,
+    *,
+    to: str,
+    elsewhere: bool,
+    reads_from: CloneReadsFrom | None,
+    any_partitioner: bool,
+    run_bytes: int,
+    parallelism: int,
 ) -> tuple[RepartitionSpec, Adopt]:
     """Return what is to be made of a cut, whose stores are still to be fetched, and what has the catalogue know it.
+
+    Parameters
+    ----------
+    elsewhere
+        The cut is of another Kafka cluster, and so of an application that another catalogue has.
 
     Raises
     ------
     InputError
-        If definitions do not fit each other, or the cut.
+        If definitions do not fit each other, or the cut, or it must be said where the clone begins.
     """
     (source,) = asked.applications
-    if to == source:
-        raise InputError("--to: expected another name than --application; the application stays as it is")
-    before, after = _entries(asked, source, to)
-    old, new = before.definition, after.definition
-    if [part.input_topic for part in (*old.subtopologies, *new.subtopologies)] != [old.input_topic] * 2:
-        raise InputError(
-            f"{source} reads {', '.join(part.input_topic for part in old.subtopologies)}, and {to} reads "
-            f"{', '.join(part.input_topic for part in new.subtopologies)}: expected the same topic and no other. What "
-            "is in a repartition topic at the cut, a clone would not find"
-        )
-    if others := sorted({where.topic for where in cut.offsets} - {old.input_topic}):
-        raise InputError(f"set {cut.found.uuid} is of the input {', '.join(others)}, and {source} reads another by now")
-    definitions = _definitions(old, new)
-    stores = store_partition_specs(asked.where, topics, [old])
-    for snapshot in cut.snapshots:
-        now, then = definitions.get(snapshot.definition.name), snapshot.definition
-        if now is not None and now.model_dump(exclude=_FREE) != then.model_dump(exclude=_FREE):
-            raise InputError(f"store {then.name} is defined otherwise in set {cut.found.uuid}: use a newer set")
+    if not elsewhere:
+        if to == source:
+            raise InputError("--to: expected another name than --application; the application stays as it is")
+        before, after = _entries(asked, source, to)
+        _definitions(before.definition, after.definition)
+    else:
+        after = _entry(asked, source, to)
+    new = after.definition
+    pairs = _inputs_of_cut(cut, source, after)
+    same = not elsewhere and pairs[0].source == pairs[0].target
+    if same and reads_from is not None:
+        raise InputError(f"--reads-from: {to} reads the topic of {source}, and begins where the set ends; leave it out")
+    _require_stores_of_cut(cut, new)
+    target = store_partition_specs(asked.where, topics, [new])
     made = {
-        name: [_new_store(found, to, definition, found.task.partition) for found in stores if found.store.name == name]
-        for name, definition in definitions.items()
+        store.name: [
+            _new_store(found, to, store, found.task.partition) for found in target if found.store.name == store.name
+        ]
+        for store in new.stores
     }
     spec = RepartitionSpec(
-        source=stores,
+        source=[store.model_copy(update={"application": source, "changelog": None}) for store in target],
         new=NewApplication(to, made, dict(after.topics or {})),
         partitions=_partitions_of(after, None),
-        inputs=[InputPair(old.input_topic, new.input_topic, internal=False, subtopology=0)],
+        inputs=pairs,
         renamed={},
         reads_from=None,
-        any_partitioner=True,  # rows stay where they are
+        any_partitioner=same or any_partitioner,  # rows stay where they are
         run_bytes=run_bytes,
         started_ms=clock.now_ms(),
         parallelism=parallelism,
-        cut=cut.offsets,
+        cut=CutSource(
+            cut.found.uuid,
+            elsewhere,
+            clone_offsets(topics, asked.where.kafka_timeout_s, cut, CloneInput(to, pairs, same, reads_from)),
+        ),
     )
     return spec, _adopter(asked, to)
+
+
+def _inputs_of_cut(cut: Cut, source: str, after: Entry) -> list[InputPair]:
+    """Pair what a set is of with what the sub-topologies of a clone read.
+
+    Raises
+    ------
+    InputError
+        If these are not the same sub-topologies.
+    """
+    new, set_of = after.definition, sorted(cut.partitions)
+    # The names of repartition topics are those of the stores, behind the application's.
+    internal = [part.input_topic for part in new.model_copy(update={"name": source}).subtopologies[1:]]
+    inputs = [topic for topic in set_of if topic not in internal]
+    if len(inputs) != 1 or not {*internal} <= {*set_of}:
+        raise InputError(
+            f"set {cut.found.uuid} is of the input {', '.join(set_of)}, and {new.name} reads "
+            f"{', '.join(part.input_topic for part in new.subtopologies)}: the definition of a clone has the "
+            "aggregations of the application. Correct it, or use a newer set"
+        )
+    return [
+        InputPair(topic, part.input_topic, bool(part.index), part.index, after.partitions[part.input_topic])
+        for topic, part in zip([*inputs, *internal], new.subtopologies, strict=True)
+    ]
+
+
+def _require_stores_of_cut(cut: Cut, new: ApplicationDefinition) -> None:
+    """Make sure that the stores of a clone are what the snapshots are of.
+
+    Raises
+    ------
+    InputError
+        Naming the first that is not.
+    """
+    stores = {store.name: store for store in new.stores}
+    if in_memory := [name for name, store in stores.items() if store.engine == "in_memory"]:
+        raise InputError(f"{', '.join(in_memory)}: a store in memory is in no set, so it cannot be cloned")
+    for snapshot in cut.snapshots:
+        then, now = snapshot.definition, stores.get(snapshot.definition.name)
+        if now is None:
+            continue  # which stores there are is compared for each task
+        one, other = then.model_dump(exclude=_FREE), now.model_dump(exclude=_FREE)
+        if changed := [f"{key} {one[key]} -> {other[key]}" for key in one if one[key] != other[key]]:
+            raise InputError(
+                f"store {then.name} of {new.name} is defined otherwise than in set {cut.found.uuid}: "
+                f"{', '.join(changed)}. Use a newer set, or correct the definition"
+            )
 
 
 def _renamed(said: Sequence[str]) -> dict[str, str]:
@@ -180,6 +244,12 @@ def _new_store(found: StorePartitionSpec, to: str, definition: StoreDefinition, 
 
 
 def _entries(asked: PartitionSelection, source: str, to: str) -> tuple[Entry, Entry]:
+    after = _entry(asked, source, to)
+    assert asked.service is not None
+    return asked.service.certain_view().catalogue.entry(source), after
+
+
+def _entry(asked: PartitionSelection, source: str, to: str) -> Entry:
     assert asked.service is not None, "a definition that is not from a file is from a catalogue"
     catalogue = asked.service.certain_view().catalogue
     if to not in catalogue.applications:
@@ -187,7 +257,7 @@ def _entries(asked: PartitionSelection, source: str, to: str) -> tuple[Entry, En
             f"--to: the catalogue has no application {to!r}: write a definition of it, as that of {source} with the "
             "new name and its own input, and apply it"
         )
-    return catalogue.entry(source), catalogue.entry(to)
+    return catalogue.entry(to)
 
 
 def _require_undefined(asked: PartitionSelection, to: str) -> None:

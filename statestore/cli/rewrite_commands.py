@@ -12,6 +12,7 @@ import typer
 from statestore import clock
 from statestore.cli import options, output
 from statestore.cli.clone_command import clone
+from statestore.cli.options import Partitioner
 from statestore.cli.repartition_tables import made, repartition_content, show_repartition
 from statestore.cli.transform_command import rewritten, show_rewritten, transform
 from statestore.cli.undo_command import undo
@@ -35,13 +36,6 @@ class ReadsFrom(StrEnum):
 
     START = "start"
     END = "end"
-
-
-class Partitioner(StrEnum):
-    """Partitioner of the keys."""
-
-    KAFKA = "kafka"
-    ANY = "any"
 
 
 @app.callback()

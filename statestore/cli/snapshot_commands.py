@@ -356,8 +356,9 @@ def _list_sets(archive: str, timeout_s: float, application: str | None, json: Pa
         }
         for one, removed in listed_sets(_open(archive, timeout_s), application)
     ]
-    columns = ("application", "set", "written", "snapshots>", "removed>")
-    shown = [(row["application"], row["set"], row["written"], row["snapshots"], row["removed"]) for row in found]
+    columns = ("cluster", "application", "set", "written", "snapshots>", "removed>")
+    names = [column.rstrip(">") for column in columns]
+    shown = [tuple(row[name] for name in names) for row in found]
     output.console(json).print(table(f"{len(found)} sets", columns, shown))  # type: ignore[arg-type]
     output.write_content(json, {"archive": archive, "rows": found})
 

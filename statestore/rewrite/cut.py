@@ -1,12 +1,13 @@
 """The stores of an application as a set of snapshots has them: fetched, in scratch space, and belonging to nobody.
 
-A set is one consistent cut (`tasks/snapshot_sets.py`). So what is made of it goes on at the set's input offsets, and
-the application may work meanwhile.
+A set is one consistent cut (`tasks/snapshot_sets.py`), with nothing on its way in a repartition topic. So what is made
+of it goes on at the set's input offsets, and the application may work meanwhile, in this Kafka cluster or another one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -14,15 +15,14 @@ from typing import NamedTuple
 from statestore.archive.archive import ArchiveSpec
 from statestore.archive.fetch import fetch
 from statestore.archive.manifest import Manifest
-from statestore.archive.pins import SnapshotSet, find_set, newest_set
+from statestore.archive.pins import SnapshotSet, clusters_with_sets, find_set, newest_set
 from statestore.archive.selection import SnapshotChoice, chosen_snapshots
 from statestore.changelog.group import GroupOffset
-from statestore.changelog.topics import Topics
 from statestore.errors import InputError
 from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import CommitMetadata
 from statestore.model import TopicPartition
-from statestore.partition.spec import StorePartitionSpec
+from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.recovery.planning import free_bytes
 from statestore.rewrite.staged_stores import require_room
 from statestore.statedir.scratch import scratch_directory
@@ -35,17 +35,31 @@ class Cut(NamedTuple):
     ----------
     snapshots
         One of each store partition.
-    offsets
-        Of the input, from where on nothing is in the stores.
     """
 
     found: SnapshotSet
     snapshots: Sequence[Manifest]
-    offsets: Mapping[TopicPartition, GroupOffset]
+
+    @property
+    def offsets(self) -> dict[TopicPartition, GroupOffset]:
+        """Offsets of its input, from where on nothing is in the stores, with the stream times of then."""
+        times = dict(self.found.stream_times)
+        return {where: GroupOffset(offset, _known(times.get(where, ""))) for where, offset in self.found.input_offsets}
+
+    @property
+    def partitions(self) -> Counter[str]:
+        """Partitions of each topic that the application reads."""
+        return Counter(where.topic for where, _ in self.found.input_offsets)
+
+
+def _known(metadata: str) -> str:
+    """Return what there is of metadata that an archive has, and nothing else."""
+    found = commit_metadata.decode(metadata)
+    return "" if found == CommitMetadata() else commit_metadata.encode(found)
 
 
 def find_cut(archive: ArchiveSpec, application: str, name: str | None) -> Cut:
-    """Find a set of an application.
+    """Find a set of an application, of the cluster that the archive is asked about.
 
     Parameters
     ----------
@@ -55,56 +69,31 @@ def find_cut(archive: ArchiveSpec, application: str, name: str | None) -> Cut:
     Raises
     ------
     InputError
-        If it is of another application, or of another cluster.
+        If there is none, or it is of another application, or of another cluster.
     SnapshotError
-        If there is none, or snapshots of it are gone or suspect.
+        If there is none of the name, or snapshots of it are gone or suspect.
     """
     objects = archive.open()
     found = newest_set(objects, archive.cluster, application) if name is None else find_set(objects, name)
     if found is None:
+        others = clusters_with_sets(objects, application)
         raise InputError(
-            f"archive {archive.url} has no set of {application}. A run of `process` that succeeds writes one; "
-            "`statestore snapshot list --sets` lists them"
-        )
-    if (found.application, found.cluster) != (application, archive.cluster):
-        raise InputError(
-            f"set {found.uuid} is of application {found.application} in cluster {found.cluster}, expected "
-            f"{application} in {archive.cluster}: its offsets mean nothing here"
-        )
-    snapshots = chosen_snapshots(objects, SnapshotChoice(found.uuid, archive.cluster, application))
-    times = {
-        number: max(
-            (
-                snapshot.record.stream_time
-                for snapshot in snapshots
-                if snapshot.partition == number and snapshot.record.stream_time is not None
-            ),
-            default=None,
-        )
-        for number in {snapshot.partition for snapshot in snapshots}
-    }
-    offsets = {
-        where: GroupOffset(offset, "" if time is None else commit_metadata.encode(CommitMetadata(time)))
-        for where, offset in found.input_offsets
-        for time in [times.get(where.partition)]
-    }
-    return Cut(found, snapshots, offsets)
-
-
-def require_input(topics: Topics, cut: Cut) -> None:
-    """Make sure that the input has all from the cut on.
-
-    Raises
-    ------
-    InputError
-        If a log starts behind it.
-    """
-    for where, log in topics.log_ranges(cut.offsets).items():
-        if not log.start <= cut.offsets[where].next_offset <= log.high_watermark:
-            raise InputError(
-                f"{where} has the offsets {log.start} to {log.high_watermark}, and set {cut.found.uuid} ends at "
-                f"{cut.offsets[where].next_offset}: what lies in between is gone. Use a newer set. Nothing was changed"
+            f"archive {archive.url} has no set of {application} in cluster {archive.cluster}. "
+            + (
+                f"It has sets of it in {', '.join(others)}: to clone one of these, say --from-cluster"
+                if others
+                else "A run of `process` that succeeds writes one; `statestore snapshot list --sets` lists them"
             )
+        )
+    if found.application != application:
+        raise InputError(f"set {found.uuid} is of application {found.application}, expected {application}")
+    if found.cluster != archive.cluster:
+        raise InputError(
+            f"set {found.uuid} is of cluster {found.cluster}, expected {archive.cluster}: its offsets mean nothing "
+            f"there. To clone it into the cluster that this command is connected to, say --from-cluster {found.cluster}"
+        )
+    choice = SnapshotChoice(found.uuid, archive.cluster, application)
+    return Cut(found, chosen_snapshots(objects, choice))
 
 
 @contextmanager
@@ -116,12 +105,12 @@ def fetched_stores(
     Parameters
     ----------
     stores
-        All store partitions of the application of now.
+        All store partitions that the set must have.
 
     Raises
     ------
     InputError
-        If the set has others.
+        If it has others.
     DiskSpaceError
         If there is no room for the files.
     SnapshotError
@@ -131,20 +120,28 @@ def fetched_stores(
     snapshots = {(found.task, found.definition.name): found for found in cut.snapshots}
     if odd := sorted(there.keys() ^ snapshots.keys()):
         task, name = odd[0]
-        where = "the set" if odd[0] in snapshots else f"{cut.found.application}"
+        has = "has" if odd[0] in snapshots else "lacks"
         raise InputError(
-            f"store {name} of task {task} is in {where} alone: the application has changed since set {cut.found.uuid} "
-            "was written. Use a newer set. Nothing was changed"
+            f"set {cut.found.uuid} {has} store {name} of task {task}, unlike the definition of the clone: the "
+            f"application has changed since it was written, or the definition is of another one. Use a newer set, or "
+            "correct the definition. Nothing was changed"
         )
+    counts = Counter(found.definition.name for found in cut.snapshots)
     objects = archive.open()
     with scratch_directory(scratch) as directory:
         size = sum(found.bytes for found in cut.snapshots)
         require_room(f"fetching set {cut.found.uuid}", directory, size, free_bytes(directory))
         result = []
         for key, store in there.items():
-            spec = store.model_copy(
-                update={"state_dir": directory, "store": snapshots[key].definition, "archive": None}
+            snapshot = snapshots[key]
+            changelog = ChangelogSpec(
+                topic=snapshot.topic,
+                topic_id=snapshot.record.topic_id,
+                delete_retention_ms=0,  # it is never read
+                partitions=counts[snapshot.definition.name],
             )
-            fetch(objects, snapshots[key], spec.live, {})
+            told = {"store": snapshot.definition, "changelog": changelog, "archive": None}
+            spec = store.model_copy(update={"state_dir": directory, **told})
+            fetch(objects, snapshot, spec.live, {})
             result.append(spec)
         yield result

@@ -218,7 +218,7 @@ def _require_drained(
 ) -> None:
     """Make sure that a read-committed consumer finds no record that the group has not committed."""
     left = {where: log for where, log in logs.items() if where.topic in names}
-    _require_stable(left)
+    require_stable(left)
     ranges = {
         where: (max(committed[where].next_offset if where in committed else log.start, log.start), log.last_stable)
         for where, log in left.items()
@@ -233,7 +233,14 @@ def _require_drained(
         )
 
 
-def _require_stable(logs: Mapping[TopicPartition, LogRange]) -> None:
+def require_stable(logs: Mapping[TopicPartition, LogRange]) -> None:
+    """Make sure that no transaction hides where logs end.
+
+    Raises
+    ------
+    OpenTransactionError
+        Naming the first such log.
+    """
     for where, log in logs.items():
         if log.last_stable < log.high_watermark:
             raise OpenTransactionError(
@@ -246,13 +253,11 @@ def _starts(topics: Topics, groups: Groups, pair: InputPair) -> dict[TopicPartit
     """Return where the new application begins in a topic that its group has no offsets for."""
     assert pair.target is not None
     logs = topics.log_ranges(_partitions(pair.target, _count(groups, pair)))
-    _require_stable(logs)
+    require_stable(logs)
     ends = {where: log.last_stable for where, log in logs.items()}
     if pair.source == pair.target:
         return ends
-    ranges = {where: (log.start, log.last_stable) for where, log in logs.items() if log.start < log.last_stable}
-    found = first_offsets(groups.bootstrap_servers, ranges, groups.timeout_s) if ranges else {}
-    filled = [str(where) for where, offset in sorted(found.items()) if offset is not None]
+    filled = [str(where) for where in partitions_with_records(groups.bootstrap_servers, logs, groups.timeout_s)]
     if filled and pair.internal:
         raise InputError(f"{', '.join(filled)} has records: {groups.target} has run before. Nothing was changed")
     if not filled or groups.reads_from == "end":
@@ -263,6 +268,15 @@ def _starts(topics: Topics, groups: Groups, pair: InputPair) -> dict[TopicPartit
         f"{', '.join(filled)} has records. If {groups.source} has processed them from {pair.source}, say --reads-from "
         "end; if it has not, say --reads-from start"
     )
+
+
+def partitions_with_records(
+    bootstrap_servers: str, logs: Mapping[TopicPartition, LogRange], timeout_s: float
+) -> list[TopicPartition]:
+    """Return the partitions in which a read-committed consumer finds a record."""
+    ranges = {where: (log.start, log.last_stable) for where, log in logs.items() if log.start < log.last_stable}
+    found = first_offsets(bootstrap_servers, ranges, timeout_s) if ranges else {}
+    return [where for where, offset in sorted(found.items()) if offset is not None]
 
 
 def stream_times(committed: Sequence[GroupOffset | None], partition: int, partitions: int) -> str:

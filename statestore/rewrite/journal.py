@@ -120,6 +120,8 @@ class RewriteJournal(BaseModel):
         The changelogs have all records, and give the rows: from now on it is only finished.
     source, partitions
         Of which application another is made, and the partitions of what that reads; None: of none.
+    snapshot_set
+        Of which set of its snapshots; None: of its stores.
     offsets
         What its group gets, as topic, partition, next offset and metadata.
     committed
@@ -137,6 +139,7 @@ class RewriteJournal(BaseModel):
     topics: dict[str, NewTopic]
     whole: bool = False
     source: str | None = None
+    snapshot_set: str | None = None
     partitions: int | None = None
     offsets: tuple[tuple[str, int, int, str], ...] = ()
     committed: tuple[tuple[str, int, int], ...] = ()

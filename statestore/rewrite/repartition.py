@@ -80,6 +80,24 @@ _BESIDE, _PIECES_EACH = 4, 2
 _BEGINS = "the state of another application"
 
 
+class CutSource(NamedTuple):
+    """A set of snapshots as the source.
+
+    Attributes
+    ----------
+    snapshot_set
+        Its name.
+    elsewhere
+        The application is in another Kafka cluster, which is not asked.
+    offsets
+        Where the new group goes on.
+    """
+
+    snapshot_set: str
+    elsewhere: bool
+    offsets: NewOffsets
+
+
 class RepartitionSpec(NamedTuple):
     """Source and target of a repartition.
 
@@ -100,8 +118,8 @@ class RepartitionSpec(NamedTuple):
     parallelism
         Pieces of work that are done at the same time.
     cut
-        The offsets of the group that the stores of `source` are of: these are copies, and nobody works on them. None:
-        they are those of the application, which must be stopped.
+        The set that the stores of `source` are copies of: nobody works on these. None: they are those of the
+        application, which must be stopped.
     """
 
     source: Sequence[StorePartitionSpec]
@@ -114,7 +132,7 @@ class RepartitionSpec(NamedTuple):
     run_bytes: int
     started_ms: int
     parallelism: int
-    cut: Mapping[TopicPartition, GroupOffset] | None = None
+    cut: CutSource | None = None
 
 
 class StorePlan(NamedTuple):
@@ -141,6 +159,8 @@ class RepartitionPlan(NamedTuple):
 
     Attributes
     ----------
+    snapshot_set
+        Name of the set that the stores are of; None: they are those of the application.
     finishes
         An earlier attempt has written all: only the group's offsets and the catalogue may be left.
     discards
@@ -156,6 +176,7 @@ class RepartitionPlan(NamedTuple):
     source: str
     target: str
     partitions: int
+    snapshot_set: str | None
     stores: Sequence[StorePlan]
     finishes: bool
     discards: bool
@@ -231,7 +252,8 @@ class Repartition:
         journal = self._journal
         if journal is None or not journal.whole:
             return
-        if (journal.source, journal.partitions) != (self._source, self._spec.partitions):
+        made = (journal.source, journal.partitions, journal.snapshot_set is None)
+        if made != (self._source, self._spec.partitions, self._spec.cut is None):
             raise InputError(
                 f"{self._new.name} was made of {journal.source} with {journal.partitions} partitions by a rewrite that "
                 "was interrupted when all but the group's offsets was done: run that command again"
@@ -290,6 +312,13 @@ class Repartition:
         count = len(self._by_store[store.store.name])
         return SourcePart(store, count, len(self._new.stores[store.store.name]), self._spec.any_partitioner)
 
+    @property
+    def _snapshot_set(self) -> str | None:
+        """Name of the set that the new application is made of, or was when an earlier attempt has made it."""
+        if self._journal is not None and self._finishes:
+            return self._journal.snapshot_set
+        return None if self._spec.cut is None else self._spec.cut.snapshot_set
+
     # -- the group ----------------------------------------------------------------------------------------------------
 
     @property
@@ -310,8 +339,7 @@ class Repartition:
         if self._journal is not None and self._finishes:
             return NewOffsets(self._journal.group_offsets, {}, [])
         if self._spec.cut is not None:
-            listed = ", ".join(f"{where} at {offset.next_offset}" for where, offset in self._spec.cut.items())
-            return NewOffsets(self._spec.cut, {}, [f"{self._new.name} begins in {listed}"])
+            return self._spec.cut.offsets
         return new_offsets(self._topics, self._groups, self._inputs())
 
     def _inputs(self) -> Sequence[InputPair]:
@@ -376,6 +404,7 @@ class Repartition:
             source=self._source,
             target=self._new.name,
             partitions=spec.partitions,
+            snapshot_set=self._snapshot_set,
             stores=stores,
             finishes=self._finishes,
             discards=self._journal is not None and not self._finishes,
@@ -466,6 +495,7 @@ class Repartition:
         return RewriteJournal(
             **self._rewrite._asdict(),
             source=self._source,
+            snapshot_set=self._snapshot_set,
             partitions=self._spec.partitions,
             started_ms=self._spec.started_ms,
             topics=topics,
@@ -477,9 +507,12 @@ class Repartition:
         )
 
     def _config(self, name: str) -> dict[str, str]:
-        """Return the settings of a new changelog: those of a store of its kind, and what the other's has of its own."""
-        source = self._by_store[name][0]
-        kept = kept_settings(self._topics, source.partition.topic)
+        """Return the settings of a new changelog: those of a store of its kind, and what the other's has of its own.
+
+        The other's in another cluster is not asked: then it is what somebody has set for the new one, made and empty.
+        """
+        source, elsewhere = self._by_store[name][0], self._spec.cut is not None and self._spec.cut.elsewhere
+        kept = kept_settings(self._topics, (self._new.stores[name][0] if elsewhere else source).partition.topic)
         kept.pop("message.timestamp.type", None)
         return changelog_config(source.store) | kept
 

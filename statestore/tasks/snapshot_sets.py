@@ -1,8 +1,12 @@
 """Sets of snapshots: one cut through all tasks of an application, with the input offsets that belong to it.
 
 A task commits its input offset, and what its stores log, in one transaction. Its snapshots have all that the stores had
-at that commit. So a task's snapshots and its input offset fit. The tasks fit each other if nobody has committed since:
-then the repartition topics hold what these commits have sent, and nothing more.
+at that commit. So a task's snapshots and its input offset fit.
+
+What a task has sent to a repartition topic, and the next one has not read, is in no store, and `process` deletes it
+from the topic when it has been read. So a cut is only one if there is no such record: each repartition topic ends where
+the set does. Its end is read before the group's offsets. If these are still those of the run, nobody has committed more
+input before, so what the topic had then is all that the cut has sent.
 """
 
 from __future__ import annotations
@@ -16,8 +20,11 @@ from statestore.archive.layout import StoreDirectory, snapshot_name, time_ordere
 from statestore.archive.pins import SnapshotSet, newest_set, write_set
 from statestore.archive.snapshots import histories
 from statestore.changelog.group import ConsumerGroup
+from statestore.changelog.topics import Topics
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import SnapshotError, StateStoreError
+from statestore.formats import commit_metadata
+from statestore.formats.commit_metadata import CommitMetadata
 from statestore.model import StorePartition, TaskId, TopicPartition
 from statestore.objects.store import ObjectStore
 from statestore.reports import ProcessRow, SnapshotSetRow
@@ -55,9 +62,11 @@ def set_after_run(
         objects = archive.open()
         snapshots = _snapshots(objects, application, rows, archive)
         offsets = _offsets(application, rows)
-        _require_committed(application, offsets, bootstrap_servers, timeout_s)
+        _require_drained(application, offsets, Topics(bootstrap_servers, timeout_s))
+        times = _require_committed(application, offsets, bootstrap_servers, timeout_s)
         known = newest_set(objects, archive.cluster, application.name)
-        if known is not None and (known.snapshots, known.input_offsets) == (snapshots, offsets):
+        said = (snapshots, offsets, times)
+        if known is not None and (known.snapshots, known.input_offsets, known.stream_times) == said:
             return row.model_copy(update={"snapshot_set": known.uuid})
         now_ms = clock.now_ms()
         made = SnapshotSet(
@@ -66,6 +75,7 @@ def set_after_run(
             uuid=time_ordered_uuid(now_ms),
             snapshots=snapshots,
             input_offsets=offsets,
+            stream_times=times,
             written_ms=now_ms,
         )
         write_set(objects, made)
@@ -111,13 +121,35 @@ def _offsets(application: ApplicationDefinition, rows: Sequence[ProcessRow]) -> 
     return tuple(sorted(found))
 
 
+def _require_drained(
+    application: ApplicationDefinition, offsets: Sequence[tuple[TopicPartition, int]], topics: Topics
+) -> None:
+    """Require that no record is on its way in a repartition topic, not even in a transaction that is open."""
+    internal = {part.input_topic for part in application.subtopologies[1:]}
+    ends = {where: offset for where, offset in offsets if where.topic in internal}
+    for where, log in topics.log_ranges(ends).items():
+        if log.high_watermark != ends[where]:
+            raise SnapshotError(
+                f"{where} has records up to offset {log.high_watermark}, and this run has read those before "
+                f"{ends[where]}: what is on its way in a repartition topic is in no snapshot. The next run that reads "
+                "all of it writes a set"
+            )
+
+
 def _require_committed(
     application: ApplicationDefinition,
-    offsets: tuple[tuple[TopicPartition, int], ...],
+    offsets: Sequence[tuple[TopicPartition, int]],
     bootstrap_servers: str,
     timeout_s: float,
-) -> None:
-    """Require that the group still is where the tasks have left it: nobody has processed more since."""
+) -> tuple[tuple[TopicPartition, str], ...]:
+    """Require that the group still is where the tasks have left it: nobody has processed more since.
+
+    Returns
+    -------
+    tuple of pairs
+        Stream times, as they were committed.
+    """
+    times = []
     with ConsumerGroup(bootstrap_servers, application.name, timeout_s) as group:
         for where, offset in offsets:
             found = group.committed(where)
@@ -126,3 +158,7 @@ def _require_committed(
                     f"group {application.name} is at offset {found.next_offset} of {where}, this run has left it at "
                     f"{offset}: another run has continued, and writes its own set"
                 )
+            # What librdkafka hands out may go on behind the end.
+            known = CommitMetadata() if found is None else commit_metadata.decode(found.metadata)
+            times.append((where, commit_metadata.encode(known)))
+    return tuple(times)

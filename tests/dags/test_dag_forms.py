@@ -333,7 +333,10 @@ REWRITES = {
     ),
     "reseed": ({"stores": ["aircraft"], "any_partitioner": True}, "--store aircraft --partitioner=any"),
     "repartition": ({"to": "new", "reads_from": "end"}, "--to new --reads-from end"),
-    "clone": ({"to": "new", "snapshot_set": None}, "--to new"),
+    "clone": (
+        {"to": "new", "snapshot_set": None, "from_cluster": "abc", "reads_from": "set-offsets"},
+        "--to new --from-cluster abc --reads-from set-offsets",
+    ),
 }
 
 
@@ -344,12 +347,19 @@ def test_a_rewrite_is_the_command_of_its_kind(what):
     assert " ".join(found) == f"{what} --application flight-delays {options}"
 
 
+def test_what_is_cloned_from_another_cluster_is_not_defined_here():
+    form = {"what": "clone", "application": "elsewhere", "to": "new", "from_cluster": "abc"}
+    assert rewrite_arguments(form, APPLICATIONS)[:3] == ["clone", "--application", "elsewhere"]
+
+
 @pytest.mark.parametrize(
     ("form", "message"),
     [
         ({"what": None}, "what: expected reseed, transform, repartition, clone, found 'None'"),
         ({"what": "clone", "application": "x"}, "application: no 'x' is defined"),
         ({"what": "clone"}, "to: clone needs it"),
+        ({"what": "clone", "application": "", "from_cluster": "abc", "to": "x"}, "application: no '' is defined"),
+        ({"what": "transform", "function": "m:f", "from_cluster": "x"}, "from_cluster: not used by transform"),
         ({"what": "transform", "function": "m:f", "to": "x"}, "to: not used by transform, leave blank"),
         ({"what": "reseed"}, "stores: reseed needs it"),
     ],

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from statestore.changelog.group import committed_offsets
-from statestore.changelog.partitioner import partition_of
 from statestore.changelog.topics import Topics
 from statestore.model import TopicPartition
 from statestore.reports import Status
 from tests.integration import broker, dying
 from tests.integration.broker import T0, consume
 from tests.integration.catalogued import CatalogueCommand
+from tests.integration.cloning import Clones
 from tests.integration.support import register
 from tests.integration.test_repartition import Counting
 from tests.integration.test_snapshot_sets import WithSets
@@ -23,7 +22,7 @@ from tests.oracle.rows import fold
 KEYS = [b"key-%02d" % number for number in range(24)]
 
 
-class Cloned:
+class Cloned(Clones):
     """An application with a set, which has gone on since, and one without anything that reads the same input."""
 
     def __init__(self, command: CatalogueCommand, directory: Path) -> None:
@@ -34,33 +33,19 @@ class Cloned:
         self.target.defined(input_topic=self.source.input)
         definitions = (self.source.definition, self.target.definition)
         register(command.servers, *definitions, service_id=command.service_id)
-        self.send(KEYS)
+        self.send(self.source, KEYS)
         made = self.source.run_all()
         assert made is not None
         self.set = made.snapshot_set or ""
         self.rows = self.rows_of(self.source)
-        self.send(KEYS[:9], T0 + 100)
+        self.send(self.source, KEYS[:9], T0 + 100)
         for task in range(2):  # without a set
             assert self.source.run(task, archive=None).failure is None
-
-    def send(self, keys: list[bytes], at: int = T0) -> None:
-        for task in range(2):
-            self.source.send([(key, b"1") for key in keys if partition_of(key, 2) == task], task, at)
-
-    @staticmethod
-    def rows_of(application: Any) -> list[dict[bytes, Any]]:
-        return [application.contents(task) for task in range(2)]
 
     @property
     def arguments(self) -> list[str]:
         names = ["--application", self.source.name, "--to", self.target.name]
         return ["rewrite", "clone", *names, "--archive", self.source.archive.url, "--parallel", "1"]
-
-    def found(self) -> Any:
-        """What a clone must leave as it is."""
-        logs = [consume(self.source.servers, self.source.changelog, task) for task in range(2)]
-        files = {path: path.stat().st_mtime_ns for path in (self.source.state_dir / self.source.name).rglob("*.sst")}
-        return logs, files, committed_offsets(self.source.servers, self.source.name)
 
     def assert_cloned(self) -> None:
         """The clone has the rows of the cut, its changelog gives them, and its group is where the set ends."""
@@ -71,22 +56,7 @@ class Cloned:
         known = self.source.known()[0]
         there = committed_offsets(target.servers, target.name)
         assert {where: offset.next_offset for where, offset in there.items()} == dict(known.input_offsets)
-        entry = self.command.catalogue.entry(target.name)
-        assert (entry.topics or {})[target.changelog] == Topics(target.servers, 60).require(target.changelog).topic_id
-        own = target.store_spec().paths.own_dir.parent
-        assert not [*own.glob("*.json"), *own.glob("*/swap-*"), *own.glob("*/staging"), *own.glob("*/runs/*")]
-        assert not [*own.parent.glob(".scratch/*")]
-
-    def assert_goes_on(self) -> None:
-        """The clone processes what came behind the cut, and has what the other has."""
-        for task in range(2):
-            assert self.target.run(task).failure is None
-        values = [[{key: row.value for key, row in rows.items()} for rows in self.rows_of(app)] for app in self.both]
-        assert values[0] == values[1]
-
-    @property
-    def both(self) -> tuple[Any, Any]:
-        return self.source, self.target
+        self.assert_recorded_and_nothing_left()
 
 
 @pytest.fixture

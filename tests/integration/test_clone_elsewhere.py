@@ -33,6 +33,7 @@ from tests.faults.own_broker import OwnBroker
 from tests.integration import broker, dying
 from tests.integration.broker import T0
 from tests.integration.catalogued import BY_VALUE, CatalogueCommand, changed, defined
+from tests.integration.cloning import Clones
 from tests.integration.kinds import stored
 from tests.integration.support import register
 from tests.integration.test_clone import KEYS, POINTS
@@ -42,7 +43,7 @@ from tests.integration.test_snapshot_sets import WithSets
 MINUTE = 60_000
 
 
-class Apart:
+class Apart(Clones):
     """An application with a set, and one in another cluster that nobody has started; its input is empty."""
 
     def __init__(self, here: str, command: CatalogueCommand, directory: Path, **fields: Any) -> None:
@@ -66,15 +67,6 @@ class Apart:
     def input_end(self, task: int) -> int:
         where = TopicPartition(self.source.input, task)
         return Topics(self.source.servers, 60).log_ranges([where])[where].high_watermark
-
-    @staticmethod
-    def send(application: Any, keys: list[bytes], at: int = T0) -> None:
-        for task in range(2):
-            application.send([(key, b"1") for key in keys if partition_of(key, 2) == task], task, at)
-
-    @staticmethod
-    def rows_of(application: Any) -> list[dict[bytes, Any]]:
-        return [application.contents(task) for task in range(2)]
 
     @property
     def cluster(self) -> list[str]:
@@ -110,25 +102,7 @@ class Apart:
         there = committed_offsets(target.servers, target.name)
         assert [there[TopicPartition(target.input, task)].next_offset for task in range(2)] == offsets
         assert set(there) == {TopicPartition(target.input, task) for task in range(2)}
-        entry = self.command.catalogue.entry(target.name)
-        assert (entry.topics or {})[target.changelog] == Topics(target.servers, 60).require(target.changelog).topic_id
-        own = target.store_spec().paths.own_dir.parent
-        assert not [*own.glob("*.json"), *own.glob("*/swap-*"), *own.glob("*/staging"), *own.glob("*/runs/*")]
-        assert not [*own.parent.glob(".scratch/*")]
-
-    def assert_goes_on(self) -> None:
-        """The clone processes what its input has, and has what the first application has."""
-        for task in range(2):
-            assert self.target.run(task).failure is None
-        both = (self.source, self.target)
-        values = [[{key: row.value for key, row in rows.items()} for rows in self.rows_of(app)] for app in both]
-        assert values[0] == values[1]
-
-    def found(self) -> Any:
-        """What a clone must leave as it is."""
-        logs = [broker.consume(self.source.servers, self.source.changelog, task) for task in range(2)]
-        files = {path: path.stat().st_mtime_ns for path in (self.source.state_dir / self.source.name).rglob("*.sst")}
-        return logs, files, committed_offsets(self.source.servers, self.source.name)
+        self.assert_recorded_and_nothing_left()
 
 
 @pytest.fixture

@@ -155,7 +155,6 @@ def _completes(store: Overwritable, directory: Path, before: str) -> None:
     store.assert_written(after)
 
 
-@pytest.mark.share_for("write, batch staged", why="the rest of the job is the same")
 @pytest.mark.parametrize("point", ["write, batch staged", "write, batch staged:2"])
 def test_a_spark_task_that_stages_rows_is_repeated_and_nothing_is_written_twice(
     bootstrap_servers: str, tmp_path: Path, point: str
@@ -185,7 +184,6 @@ def test_an_executor_that_is_killed_is_replaced_and_nothing_of_its_rows_counts(
     assert [*writes_of(store.app.state_dir, store.app.name, STORE).glob("*")] == []
 
 
-@pytest.mark.share_for("rewrite, adopted", why="the catalogue has decided, and no store has followed")
 @pytest.mark.parametrize(
     "point",
     [
@@ -222,7 +220,7 @@ def test_a_driver_that_is_killed_leaves_old_or_new_stores_and_the_job_is_run_aga
     _completes(store, tmp_path / "again", before)
 
 
-@pytest.mark.share_for("upsert, partition written", why="one partition has its rows, the other has not")
+@pytest.mark.share_for("upsert, partition written", why="the shortest job; test_overwrite kills all steps of the rest")
 @pytest.mark.parametrize("point", ["upsert, batch sent", "upsert, partition written", "upsert, store caught up"])
 def test_an_append_that_is_killed_has_written_whole_partitions_and_is_run_again(
     bootstrap_servers: str, tmp_path: Path, point: str

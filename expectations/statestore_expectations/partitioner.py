@@ -22,4 +22,4 @@ def register(spark: SparkSession) -> None:
 def partitions_of(keys: pa.Array, partitions: pa.Array) -> pa.Array:
     """Return the partition that a producer puts each key into; null for a null key."""
     found = partitions_of_keys(keys, partitions.to_numpy(zero_copy_only=False).astype(np.int64))
-    return pa.array(found, mask=np.asarray(keys.is_null()))
+    return pa.array(found, pa.int32(), mask=np.asarray(keys.is_null()))

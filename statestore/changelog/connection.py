@@ -10,7 +10,8 @@ Arrays begin with an i32 count, names with an i16 length.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from struct import Struct
 from struct import error as StructError
@@ -66,11 +67,11 @@ class Connection:
         """Give back the memory for answers, until the next one."""
         self._buffer = np.empty(0, np.uint8)
 
-    def _send(self, api: int, version: int, body: bytes) -> None:
+    def _send(self, api: int, version: int, *body: bytes) -> None:
         self._sent += 1
-        message = _HEAD.pack(api, version, self._sent) + text(self._name) + body
+        parts = [_HEAD.pack(api, version, self._sent), text(self._name), *body]
         try:
-            self._socket.sendall(_INT.pack(len(message)) + message)
+            self._socket.sendall(b"".join([_INT.pack(sum(map(len, parts))), *parts]))
         except OSError as error:
             raise ConnectionLostError(str(error)) from error
 
@@ -123,13 +124,18 @@ def text(value: bytes) -> bytes:
 
 def by_topic(asked: Mapping[TopicPartition, bytes]) -> bytes:
     """Return the array of topics, each with the array of what is asked of its partitions."""
-    topics: dict[str, list[bytes]] = {}
+    return b"".join(topic_parts({where: [of_partition] for where, of_partition in asked.items()}))
+
+
+def topic_parts(asked: Mapping[TopicPartition, Sequence[bytes]]) -> list[bytes]:
+    """Return what `by_topic` does in parts, so that large ones are copied only when they are sent."""
+    topics: dict[str, list[Sequence[bytes]]] = {}
     for (topic, _), of_partition in asked.items():
         topics.setdefault(topic, []).append(of_partition)
     parts = [_INT.pack(len(topics))]
     for topic, partitions in topics.items():
-        parts += [text(topic.encode()), _INT.pack(len(partitions)), *partitions]
-    return b"".join(parts)
+        parts += [text(topic.encode()), _INT.pack(len(partitions)), *chain.from_iterable(partitions)]
+    return parts
 
 
 def read_by_topic(data: memoryview, at: int, read: Callable[[str, int], int]) -> None:

@@ -18,7 +18,7 @@ it has it already.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -29,8 +29,8 @@ import pyarrow as pa
 from confluent_kafka import KafkaError
 
 from statestore import kill_switch
-from statestore.changelog.compression import LZ4, Bytes
-from statestore.changelog.connection import Connection, by_topic, read_by_topic
+from statestore.changelog.compression import LZ4, NONE, Bytes
+from statestore.changelog.connection import Connection, read_by_topic, topic_parts
 from statestore.changelog.leader_rounds import LeaderRounds, Left
 from statestore.changelog.record_encoding import RECORD_BYTES, encode
 from statestore.compiled.batches import Int64s, address_of, int64_column, lengths
@@ -69,8 +69,8 @@ class _EncodedBatch(NamedTuple):
 
     Attributes
     ----------
-    body
-        Records, compressed.
+    body, codec
+        Records, and how they are compressed.
     base, latest
         Timestamps (ms) of the first record, and the largest.
     first_key
@@ -78,20 +78,20 @@ class _EncodedBatch(NamedTuple):
     """
 
     body: bytes
+    codec: int
     records: int
     base: int
     latest: int
     first_key: bytes
 
-    def message(self, producer: _Producer, sequence: int) -> bytes:
-        """Return the batch as it is sent."""
+    def message(self, producer: _Producer, sequence: int) -> tuple[bytes, bytes]:
+        """Return the batch as it is sent, in two parts."""
         checked = _CHECKED.pack(
-            LZ4, self.records - 1, self.base, self.latest, producer.id, producer.epoch, sequence, self.records
+            self.codec, self.records - 1, self.base, self.latest, producer.id, producer.epoch, sequence, self.records
         )
         checksum = google_crc32c.extend(google_crc32c.value(checked), self.body)
         length = _HEAD_BYTES - _LENGTH_COUNTS_FROM + len(self.body)
-        head = _BEFORE_CHECKSUM.pack(0, length, -1, _MAGIC) + _CHECKSUM.pack(checksum) + checked
-        return head + self.body
+        return _BEFORE_CHECKSUM.pack(0, length, -1, _MAGIC) + _CHECKSUM.pack(checksum) + checked, self.body
 
 
 class _ProduceConnection(Connection):
@@ -108,12 +108,14 @@ class _ProduceConnection(Connection):
         return self._answered(silence_s, parse)
 
     def produce(
-        self, batches: Mapping[TopicPartition, bytes], silence_s: float
+        self, batches: Mapping[TopicPartition, Sequence[bytes]], silence_s: float
     ) -> tuple[dict[TopicPartition, int], float]:
         """Send a batch to each partition; return the code of its error, or 0, and how long (s) not to ask again."""
-        asked = {where: _PARTITION.pack(where.partition, len(batch)) + batch for where, batch in batches.items()}
+        asked = {
+            where: [_PARTITION.pack(where.partition, sum(map(len, batch))), *batch] for where, batch in batches.items()
+        }
         head = _PRODUCED.pack(-1, _ALL_REPLICAS, int(silence_s * 1000))
-        self._send(_PRODUCE, _PRODUCE_VERSION, head + by_topic(asked))
+        self._send(_PRODUCE, _PRODUCE_VERSION, head, *topic_parts(asked))
         return self._answered(silence_s, _parse)
 
 
@@ -144,15 +146,21 @@ class ColumnProducer:
         Give up when for so long no partition got any further.
     max_batch_bytes
         `max.message.bytes` of the topic.
+    compress
+        Compress batches with LZ4.
     """
 
-    def __init__(self, bootstrap_servers: str, topic: str, timeout_s: float, max_batch_bytes: int) -> None:
+    def __init__(
+        self, bootstrap_servers: str, topic: str, timeout_s: float, max_batch_bytes: int, *, compress: bool = True
+    ) -> None:
         self._servers, self._topic, self._timeout_s = bootstrap_servers, topic, timeout_s
-        self._max_batch_bytes = max_batch_bytes
+        self._max_batch_bytes, self._codec = max_batch_bytes, LZ4 if compress else NONE
         self._most = min(max_batch_bytes, _BATCH_BYTES) - _HEAD_BYTES - _LZ4_FRAME_BYTES
         self._producer: _Producer | None = None
         self._waiting: dict[TopicPartition, deque[_EncodedBatch]] = {}
         self._sequences: dict[TopicPartition, int] = {}
+        #: Where records are encoded, and where they are compressed: memory anew for each batch costs more than that.
+        self._plain, self._frame = np.empty(0, np.uint8), np.empty(0, np.uint8)
 
     def produce(self, partition: int, keys: pa.Array, values: pa.Array, timestamps: Int64s) -> None:
         """Encode records for a partition, in their order; `flush` sends them.
@@ -165,12 +173,16 @@ class ColumnProducer:
         times = int64_column(timestamps)
         place, row = address_of(pa.RecordBatch.from_arrays([keys, values, times, times], list("kvto"))), 0
         sizes = lengths(keys) + lengths(values)
-        room = np.empty(max(self._most, int(sizes.max(initial=0)) + RECORD_BYTES), np.uint8)
+        needed = max(self._most, int(sizes.max(initial=0)) + RECORD_BYTES)
+        if len(self._plain) < needed:
+            self._plain, self._frame = np.empty(needed, np.uint8), np.empty(_frame_bytes(needed), np.uint8)
         waiting = self._waiting.setdefault(TopicPartition(self._topic, partition), deque())
         while row < len(keys):
-            end, size, latest = encode(place, row, self._most, room.ctypes.data)
+            end, size, latest = encode(place, row, self._most, self._plain.ctypes.data)
             base, first_key = int(timestamps[row]), keys[row].as_py()
-            waiting.append(_EncodedBatch(_lz4(room[:size]), int(end) - row, base, int(latest), first_key))
+            plain = self._plain[:size]
+            body = plain.tobytes() if self._codec == NONE else _lz4(plain, self._frame)
+            waiting.append(_EncodedBatch(body, self._codec, int(end) - row, base, int(latest), first_key))
             row = int(end)
 
     def flush(self) -> None:
@@ -195,13 +207,13 @@ class ColumnProducer:
                     rounds.refused(next(iter(some)), KafkaError(found))
                     return 0.0
                 self._producer = found
-            messages, size = dict[TopicPartition, bytes](), 0
+            messages, size = dict[TopicPartition, Sequence[bytes]](), 0
             for where, sequence in some.items():
                 batch = self._waiting[where][0]
                 if messages and size + len(batch.body) > _REQUEST_BYTES:
                     break  # they come first in the next round
                 messages[where] = batch.message(self._producer, sequence)
-                size += len(messages[where])
+                size += _HEAD_BYTES + len(batch.body)
             answered, throttled_s = connection.produce(messages, silence_s)
             kill_switch.reached("columns produced")
             for where in answered.keys() & messages.keys():
@@ -221,8 +233,9 @@ class ColumnProducer:
 
     def _too_large(self, batch: _EncodedBatch) -> InputError:
         what = "a record" if batch.records == 1 else f"a batch of {batch.records} records"
+        how = "" if batch.codec == NONE else "compressed "
         return InputError(
-            f"{what} of {len(batch.body)} compressed bytes, with key {batch.first_key!r:.120}, is larger than topic "
+            f"{what} of {len(batch.body)} {how}bytes, with key {batch.first_key!r:.120}, is larger than topic "
             f"{self._topic} takes: its max.message.bytes is {self._max_batch_bytes}. Increase the topic's "
             "max.message.bytes, or make the record smaller, then run again"
         )
@@ -231,13 +244,23 @@ class ColumnProducer:
 _LZ4_FRAME_BYTES = len(_LZ4_FRAME) + 2 * _LZ4_BLOCK.size
 
 
-def _lz4(data: Bytes) -> bytes:
-    parts = [_LZ4_FRAME]
+def _frame_bytes(size: int) -> int:
+    """Return the bytes that a frame of so many bytes has at most; LZ4 writes more while it compresses."""
+    blocks = -(-size // _LZ4_LARGEST)
+    return size + size // 255 + blocks * (_LZ4_BLOCK.size + 16) + _LZ4_FRAME_BYTES
+
+
+def _lz4(data: Bytes, frame: Bytes) -> bytes:
+    """Return the frame of some bytes, which is made in `frame`: it has `_frame_bytes` of these."""
+    frame[: len(_LZ4_FRAME)] = np.frombuffer(_LZ4_FRAME, np.uint8)
+    end = len(_LZ4_FRAME)
     for at in range(0, len(data), _LZ4_LARGEST):
-        plain = data[at : at + _LZ4_LARGEST]
-        block = bytes(cramjam.lz4.compress_block(plain.data, store_size=False))
-        if len(block) < len(plain):
-            parts += [_LZ4_BLOCK.pack(len(block)), block]
-        else:
-            parts += [_LZ4_BLOCK.pack(len(plain) | _LZ4_PLAIN), plain.tobytes()]
-    return b"".join([*parts, _LZ4_BLOCK.pack(0)])
+        plain, begin = data[at : at + _LZ4_LARGEST], end + _LZ4_BLOCK.size
+        size, flag = cramjam.lz4.compress_block_into(plain.data, frame[begin:].data, store_size=False), 0
+        if size >= len(plain):
+            size, flag = len(plain), _LZ4_PLAIN
+            frame[begin : begin + size] = plain
+        _LZ4_BLOCK.pack_into(frame.data, end, size | flag)
+        end = begin + size
+    _LZ4_BLOCK.pack_into(frame.data, end, 0)
+    return frame[: end + _LZ4_BLOCK.size].tobytes()

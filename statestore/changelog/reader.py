@@ -32,7 +32,7 @@ from statestore.model import TopicPartition
 
 T = TypeVar("T")
 
-__all__ = ["SCHEMA", "LogReader", "first_offset", "first_offsets", "to_batch"]
+__all__ = ["SCHEMA", "LogReader", "first_offset", "first_offsets", "is_compressed", "to_batch"]
 
 _MAX_MESSAGES = 100_000
 _POLL_S = 0.05
@@ -40,6 +40,8 @@ _POLL_S = 0.05
 _QUIET_S = 1.0
 #: Fewer are read through librdkafka before numba is imported and its loops are loaded.
 _FEW = 200_000
+#: Offsets at the end of a log that tell whether its records are compressed.
+_LATEST = 1_000
 
 
 class LogReader:
@@ -345,3 +347,42 @@ def first_offsets(
     if can_fetch(client_config(bootstrap_servers)):
         return FirstOffsets(bootstrap_servers, ranges, stall_timeout_s, read_messages).find()
     return {partition: read_messages(partition, *range_) for partition, range_ in ranges.items()}
+
+
+def is_compressed(
+    bootstrap_servers: str, partition: TopicPartition, start: int, end: int, stall_timeout_s: float
+) -> bool | None:
+    """Return whether the last records of a log are compressed; None if none of the last ones tells.
+
+    Parameters
+    ----------
+    bootstrap_servers
+        Kafka brokers.
+    start, end
+        Where the log starts, and where it ends for a read-committed consumer.
+    stall_timeout_s
+        Give up when for so long no records have come.
+
+    Raises
+    ------
+    KafkaUnavailableError
+        If no records came for `stall_timeout_s`.
+    """
+    at, found = max(start, end - _LATEST), None
+    if not can_fetch(client_config(bootstrap_servers)):
+        return None
+    fetcher = PartitionFetcher(bootstrap_servers, partition, read_committed=True, stall_timeout_s=stall_timeout_s)
+    try:
+        while at < end:
+            fetched = fetcher.fetch(at, end)
+            if not len(fetched.records):
+                break
+            batches = list(split(fetched.records, partition))
+            for batch in delivered(batches, fetched.aborted):
+                found = batch.compressed
+            at = batches[-1].last_offset + 1
+    except OldFormatError:
+        return None
+    finally:
+        fetcher.close()
+    return found

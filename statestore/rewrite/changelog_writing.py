@@ -14,6 +14,7 @@ from statestore.bulk.digest import Digest
 from statestore.changelog.client import client_config
 from statestore.changelog.kept import keep_connections
 from statestore.changelog.produce import ColumnProducer
+from statestore.changelog.reader import is_compressed
 from statestore.changelog.secure_connection import can_fetch
 from statestore.changelog.topics import LogRange, Topic, Topics
 from statestore.changelog.writer import AtLeastOnceWriter, RecordWriter, TransactionalWriter
@@ -67,6 +68,20 @@ def make_changelog(topics: Topics, name: str, partitions: int, config: Mapping[s
             f"topic {name} was made by somebody else meanwhile: see who starts the application, and run again"
         )
     return topic
+
+
+def compresses(topics: Topics, stores: Sequence[StorePartitionSpec]) -> bool:
+    """Return whether the records of a store's changelog are compressed: those of one in its place are likewise.
+
+    Tasks of ours compress theirs; Kafka Streams does not, unless it is told to. A changelog without records is to be
+    compressed.
+    """
+    logs = topics.log_ranges(store.partition for store in stores)
+    for where, log in logs.items():
+        found = is_compressed(stores[0].bootstrap_servers, where, log.start, log.last_stable, stores[0].kafka_timeout_s)
+        if found is not None:
+            return found
+    return True
 
 
 class Surplus(NamedTuple):
@@ -126,15 +141,19 @@ class NewChangelogWriter:
         `max.message.bytes` of the topic.
     started_ms
         Timestamp (ms) of records whose rows tell none.
+    compress
+        Compress records, as tasks do.
     """
 
-    def __init__(self, store: StorePartitionSpec, topic: str, max_batch_bytes: int, started_ms: int) -> None:
+    def __init__(
+        self, store: StorePartitionSpec, topic: str, max_batch_bytes: int, started_ms: int, *, compress: bool = True
+    ) -> None:
         self._store, self._topic, self._started_ms = store, topic, started_ms
         servers, timeout_s = store.bootstrap_servers, store.kafka_timeout_s
         self._columns: ColumnProducer | None = None
         self._writer: AtLeastOnceWriter | None = None
         if can_fetch(client_config(servers)) and not store.store.values.keeps_headers:
-            self._columns = ColumnProducer(servers, topic, timeout_s, max_batch_bytes)
+            self._columns = ColumnProducer(servers, topic, timeout_s, max_batch_bytes, compress=compress)
         else:
             name = f"rewrite of {store.application}/{store.store.name}"
             self._writer = AtLeastOnceWriter(servers, name, timeout_s, max_batch_bytes)

@@ -19,12 +19,13 @@ from statestore import kill_switch
 from statestore.bulk.digest import Digest
 from statestore.bulk.routing import routing_of
 from statestore.changelog.kept import keep_connections
-from statestore.changelog.key_partitions import partitions_of_keys
+from statestore.changelog.key_partitions import hashes_of_keys
 from statestore.compiled.batches import Int64s, int64_column, lengths
 from statestore.errors import InputError
 from statestore.partition.inspection import inspect
 from statestore.partition.spec import StorePartitionSpec
 from statestore.rewrite.changelog_writing import NewChangelogWriter
+from statestore.rewrite.examination import require_caught_up
 from statestore.rewrite.rows import records_of, stored_rows
 from statestore.stores.open import build_store
 from statestore.verification.kernels import numbers_in
@@ -41,12 +42,15 @@ class SourcePart(NamedTuple):
         Of the new one.
     any_partitioner
         Rows stay in their partition, wherever Kafka's partitioner would put them.
+    caught_up
+        It must have all of its changelog.
     """
 
     store: StorePartitionSpec
     partitions: int
     into: int
     any_partitioner: bool
+    caught_up: bool
 
 
 class Surveyed(BaseModel):
@@ -97,6 +101,8 @@ class WritePart(NamedTuple):
         For each new partition, the start (ms) of the first segment of which rows are written.
     started_ms
         Timestamp (ms) of records whose rows tell none.
+    compress
+        Compress the records.
     """
 
     part: SourcePart
@@ -104,6 +110,7 @@ class WritePart(NamedTuple):
     max_batch_bytes: int
     first_live: tuple[int, ...]
     started_ms: int
+    compress: bool
 
 
 class Written(BaseModel):
@@ -126,6 +133,8 @@ def survey_part(part: SourcePart) -> Surveyed:
         If a block is damaged.
     """
     store = part.store
+    if part.caught_up:
+        require_caught_up(store, "A new application is only made of such stores, every partition of them")
     if (trouble := inspect(store, contents=True).trouble) is not None:
         raise InputError(f"{store.store_partition} is {trouble.status}: {trouble.detail}. Nothing was changed")
     kind, route = store.store.store_kind, routing_of(store.store)
@@ -213,7 +222,7 @@ def write_part(work: WritePart) -> Written:
     part, store = work.part, work.part.store
     digests = [Digest(store.store.values) for _ in range(part.into)]
     bounds = np.array(work.first_live, np.int64)
-    writer = NewChangelogWriter(store, work.topic, work.max_batch_bytes, work.started_ms)
+    writer = NewChangelogWriter(store, work.topic, work.max_batch_bytes, work.started_ms, compress=work.compress)
     with closing(writer), keep_connections():
         for segment, batch in stored_rows(store, int(bounds.min())) if store.live.exists() else ():
             places, _ = _places(part, batch)
@@ -241,9 +250,8 @@ def _places(part: SourcePart, batch: pa.RecordBatch) -> tuple[Int64s, Int64s]:
     keys, behind = batch.column(0), part.store.store.store_kind.suffix_bytes
     if behind:
         keys = pc.binary_slice(keys, 0, -behind)
-    now = partitions_of_keys(keys, np.full(count, part.partitions, np.int64))
-    new = partitions_of_keys(keys, np.full(count, part.into, np.int64)).astype(np.int64)
-    return new, np.flatnonzero(now != task)
+    hashes = hashes_of_keys(keys)
+    return hashes % part.into, np.flatnonzero(hashes % part.partitions != task)
 
 
 def _row_bytes(batch: pa.RecordBatch) -> Int64s:

@@ -37,13 +37,14 @@ from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import Staging
 from statestore.reports import Loss, Status
 from statestore.rewrite.changelog_writing import (
+    compresses,
     fence,
     final_settings,
     kept_settings,
     make_changelog,
     require_written,
 )
-from statestore.rewrite.examination import require_caught_up, require_rewritable
+from statestore.rewrite.examination import require_rewritable
 from statestore.rewrite.group_offsets import (
     Groups,
     InputPair,
@@ -243,7 +244,7 @@ class Repartition:
         self._finishes = self._journal is not None and self._journal.whole
         self._surveyed: dict[str, list[Surveyed]] = {}
         if not self._finishes:
-            self._require_whole()
+            self._require_all_tasks()
             self._survey()
         self._offsets = self._find_offsets()
         self.plan = self._planned()
@@ -284,14 +285,12 @@ class Repartition:
         if self._spec.cut is None:
             require_the_same(self._topics, self._groups, self._inputs(), self._offsets)
 
-    def _require_whole(self) -> None:
-        """Make sure that each store partition has all of its changelog, and that all are here."""
+    def _require_all_tasks(self) -> None:
+        """Make sure that all partitions of each store are here."""
         for name, stores in self._by_store.items():
-            self._require_all_tasks(name, stores)
-            for store in stores if self._spec.cut is None else ():
-                require_caught_up(store, "A new application is only made of such stores, every partition of them")
+            self._require_tasks_of(name, stores)
 
-    def _require_all_tasks(self, name: str, stores: Sequence[StorePartitionSpec]) -> None:
+    def _require_tasks_of(self, name: str, stores: Sequence[StorePartitionSpec]) -> None:
         changelog = stores[0].changelog
         if changelog is None:
             raise InputError(f"changelog topic {stores[0].partition.topic} does not exist. Nothing was changed")
@@ -310,7 +309,8 @@ class Repartition:
 
     def _part(self, store: StorePartitionSpec) -> SourcePart:
         count = len(self._by_store[store.store.name])
-        return SourcePart(store, count, len(self._new.stores[store.store.name]), self._spec.any_partitioner)
+        into, spec = len(self._new.stores[store.store.name]), self._spec
+        return SourcePart(store, count, into, spec.any_partitioner, caught_up=spec.cut is None)
 
     @property
     def _snapshot_set(self) -> str | None:
@@ -506,13 +506,17 @@ class Repartition:
             committed=_told(self._offsets.committed),
         )
 
+    @property
+    def _elsewhere(self) -> bool:
+        return self._spec.cut is not None and self._spec.cut.elsewhere
+
     def _config(self, name: str) -> dict[str, str]:
         """Return the settings of a new changelog: those of a store of its kind, and what the other's has of its own.
 
         The other's in another cluster is not asked: then it is what somebody has set for the new one, made and empty.
         """
-        source, elsewhere = self._by_store[name][0], self._spec.cut is not None and self._spec.cut.elsewhere
-        kept = kept_settings(self._topics, (self._new.stores[name][0] if elsewhere else source).partition.topic)
+        source = self._by_store[name][0]
+        kept = kept_settings(self._topics, (self._new.stores[name][0] if self._elsewhere else source).partition.topic)
         kept.pop("message.timestamp.type", None)
         return changelog_config(source.store) | kept
 
@@ -544,9 +548,11 @@ class Repartition:
         for store in self.plan.stores:
             topic = self._new.stores[store.name][0].partition.topic
             limit = int(configs[topic]["max.message.bytes"])
+            # What is in another cluster is not asked.
+            compress = self._elsewhere or compresses(self._topics, self._by_store[store.name])
             for part, seen in zip(self._by_store[store.name], self._surveyed[store.name], strict=True):
                 bounds = tuple(max(bound, seen.first_live) for bound in store.counted.first_live)
-                work.append(WritePart(self._part(part), topic, limit, bounds, journal.started_ms))
+                work.append(WritePart(self._part(part), topic, limit, bounds, journal.started_ms, compress))
         found = iter(self._run(work, write_part, Written))
         result = {}
         for store in self.plan.stores:

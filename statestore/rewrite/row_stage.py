@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.changelog.key_partitions import partitions_of_keys
+from statestore.changelog.key_partitions import hashes_of_keys, partitions_of_keys
 from statestore.durable import remove_tree
 from statestore.errors import InputError, UnsharedStateError
 from statestore.model import check_name
@@ -32,7 +32,7 @@ ROW_SCHEMA = pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("
 _TIME_BYTES = 8
 #: Rows whose keys are compared at a time.
 _COMPARED_ROWS = 2_000_000
-_HASHES, _MIXING = (1 << 31) - 1, np.uint64(2_654_435_761)
+_MIXING = np.uint64(2_654_435_761)
 #: A driver that has begun a write is taken for dead when nothing of it has changed for so long.
 _ABANDONED_S = 24 * 60 * 60
 
@@ -90,7 +90,7 @@ class AttemptWriter:
 
     def add(self, users_keys: pa.Array, rows: pa.RecordBatch) -> pa.Array:
         """Write rows to the files of their partitions, by the keys that the partitioner sees; return the partitions."""
-        places = partitions_of_keys(users_keys, np.full(len(users_keys), self._partitions, np.int64))
+        places = partitions_of_keys(users_keys, self._partitions)
         for number in np.unique(places).tolist():
             self.add_to(number, rows.filter(pa.array(places == number)))
         return pa.array(places)
@@ -186,7 +186,7 @@ def _of_part(keys: pa.Array, part: int, parts: int) -> pa.Array:
     if parts == 1:
         return keys
     # Hashes of a partition's keys have the same remainder already, so others of their bits decide.
-    hashes = partitions_of_keys(keys, np.full(len(keys), _HASHES, np.int64)).astype(np.uint64)
+    hashes = hashes_of_keys(keys).astype(np.uint64)
     return keys.filter(pa.array((hashes * _MIXING >> np.uint64(24)) % np.uint64(parts) == part))
 
 

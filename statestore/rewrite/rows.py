@@ -180,13 +180,11 @@ def survey(store: StorePartitionSpec, partitions: int | None) -> Contents:
     )
 
 
-def _misplaced(
-    store: StorePartitionSpec, batch: pa.RecordBatch, partitions: int
-) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], np.ndarray[tuple[int], np.dtype[np.int32]]]:
+def _misplaced(store: StorePartitionSpec, batch: pa.RecordBatch, partitions: int) -> tuple[Int64s, Int64s]:
     keys, behind = batch.column(0), store.store.store_kind.suffix_bytes
     if behind:
         keys = pc.binary_slice(keys, 0, -behind)
-    places = partitions_of_keys(keys, np.full(len(keys), partitions, np.int64))
+    places = partitions_of_keys(keys, partitions)
     return np.flatnonzero(places != store.task.partition), places
 
 

@@ -12,7 +12,9 @@ import pytest
 from statestore.changelog import produce
 from statestore.changelog.connection import ConnectionLostError
 from statestore.changelog.produce import ColumnProducer
+from statestore.changelog.reader import is_compressed
 from statestore.errors import InputError, TopicMismatchError
+from statestore.model import TopicPartition
 from tests.integration import broker
 from tests.integration.broker import T0, Logged
 
@@ -50,10 +52,11 @@ def topic(bootstrap_servers: str) -> str:
     return broker.create_topic(bootstrap_servers, broker.unique("columns"), 2, settings)
 
 
+@pytest.mark.parametrize("compress", [True, False])
 def test_records_arrive_once_in_their_order_also_if_an_answer_is_lost(
-    bootstrap_servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
+    bootstrap_servers: str, topic: str, monkeypatch: pytest.MonkeyPatch, compress: bool
 ) -> None:
-    producer = ColumnProducer(bootstrap_servers, topic, 30, 50_000)
+    producer = ColumnProducer(bootstrap_servers, topic, 30, 50_000, compress=compress)
     first, second, third = drawn(1, 1_200), drawn(2, 700), drawn(3, 300)
     send(producer, 0, first)
     send(producer, 1, second)
@@ -72,6 +75,11 @@ def test_records_arrive_once_in_their_order_also_if_an_answer_is_lost(
     send(producer, 0, third)
     producer.flush()
     assert [read(bootstrap_servers, topic, partition) for partition in range(2)] == [first + third, second]
+    assert is_compressed(bootstrap_servers, TopicPartition(topic, 0), 0, 1_500, 30) is compress
+
+
+def test_a_log_without_records_does_not_tell_whether_they_are_compressed(bootstrap_servers: str, topic: str) -> None:
+    assert is_compressed(bootstrap_servers, TopicPartition(topic, 0), 0, 0, 30) is None
 
 
 def test_a_record_that_its_topic_does_not_take_is_named(bootstrap_servers: str, topic: str) -> None:

@@ -135,7 +135,7 @@ class Settings(Directories):
     def _require_archive(cls, node_local: bool, info: ValidationInfo) -> bool:
         if node_local and info.data.get("archive") is None:
             raise ValueError(
-                "expected STATESTORE_ARCHIVE, too: the archive keeps the stores if a node is lost. Set it, or mount "
+                "expected STATESTORE_ARCHIVE as well: the archive keeps the stores if a node is lost. Set it, or mount "
                 "one state directory on all nodes"
             )
         return node_local
@@ -157,8 +157,8 @@ class Settings(Directories):
         """
         if self.archive is None:
             raise InputError(
-                "there is no archive for snapshots: set STATESTORE_ARCHIVE, such as s3://bucket/prefix, where this "
-                "runs; docs/snapshots.md lists what else an archive needs"
+                "there is no archive for snapshots. Set STATESTORE_ARCHIVE, such as s3://bucket/prefix, in the "
+                "environment of this process. docs/snapshots.md lists what else an archive needs"
             )
         return self.archive
 
@@ -168,7 +168,7 @@ def short_grace(hours: float) -> str | None:
     if hours >= LEAST_GRACE_HOURS:
         return None
     return (
-        f"expected {LEAST_GRACE_HOURS:g} at least, found {hours:g}: an upload may take {LEAST_GRACE_HOURS / 2:g} "
+        f"expected at least {LEAST_GRACE_HOURS:g}, found {hours:g}: an upload may take {LEAST_GRACE_HOURS / 2:g} "
         "hours, and clean-up must not remove what it relies on"
     )
 
@@ -205,7 +205,7 @@ def _load(kind: type[S], **given: Any) -> S:
         problems = "; ".join(
             f"STATESTORE_{str(problem['loc'][0]).upper()}: {problem['msg']}" for problem in error.errors()
         )
-        raise InputError(f"the environment does not configure this installation: {problems}") from error
+        raise InputError(f"the environment variables of this installation are invalid: {problems}") from error
 
 
 def read_kafka_config() -> dict[str, Any]:

@@ -183,12 +183,12 @@ def drop(
         command = drop_application(application, fed)
     with kept_free(service.topics, state_dir.absolute(), application):
         if fed:
-            print(f"statestore: {feeds(application, fed)}: nothing will write there then", file=sys.stderr)
+            print(f"statestore: {feeds(application, fed)}: after the drop, nothing writes there", file=sys.stderr)
         output.require_yes(f"Drop {name} from the catalogue?", yes=yes, otherwise="nothing was dropped")
         _say(output.console(), service.metastore.submit(command), name)
     definition = entry.definition
     names = [definition.store(store).changelog_of(application)] if store else internal_topic_names(definition)
-    output.say(output.console(), f"its topics ({', '.join(names)}) and directories are still there")
+    output.say(output.console(), f"its topics ({', '.join(names)}) and directories were not deleted")
     step = f"statestore drift{next_steps.carried()}"
     output.say_next([(step, "list them, with the commands that remove them")])
 
@@ -228,10 +228,10 @@ def _definitions(paths: Iterable[Path]) -> dict[str, ApplicationDefinition]:
         else:
             more = load_definitions(path)
         if twice := sorted(found.keys() & more.keys()):
-            raise DefinitionError(f"{path} defines {', '.join(twice)}, which another file defines, too")
+            raise DefinitionError(f"{path} defines {', '.join(twice)}, which another file also defines")
         found |= more
     if not found:
-        raise DefinitionError(f"{', '.join(map(str, paths))}: no application is defined there; expected YAML files")
+        raise DefinitionError(f"{', '.join(map(str, paths))}: found no application there. Expected YAML files")
     return found
 
 

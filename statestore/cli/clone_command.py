@@ -70,7 +70,7 @@ def clone(
     from statestore.statedir.scratch import default_scratch
 
     if len(asked.applications) != 1 or asked.partitions or asked.stores:
-        raise InputError("--application: name one; all partitions of all its stores are copied")
+        raise InputError("--application: expected one. All partitions of all its stores are copied")
     if asked.definitions is not None or asked.service is None:
         raise InputError("--definitions: the catalogue must know the new changelogs, so the definitions must be in it")
     options.require_writable(json=json)
@@ -99,16 +99,16 @@ def clone(
             made_of = work.plan.snapshot_set
             if snapshot_set is not None and snapshot_set != made_of:
                 raise InputError(
-                    f"--set: {to} was made of set {made_of} by an attempt that was interrupted when all but the "
-                    "group's offsets was done: leave --set out to finish it. Nothing was changed"
+                    f"--set: an interrupted attempt has already created {to} from set {made_of}. Only the group's "
+                    "offsets are missing. Nothing was changed. To finish that attempt, leave --set out"
                 )
             output.say(console, f"set {made_of} of {source} in cluster {cut.found.cluster} -> {to} in {cluster}")
             show_repartition(console, work.plan)
             if not dry_run:
-                question = f"Make {to} of set {made_of} of {source}?"
+                question = f"Create {to} from set {made_of} of {source}?"
                 output.require_yes(question, yes=yes, otherwise="nothing was written")
                 rows = work.carry_out(adopt)
-                output.say(console, f"{to} is complete: {len(rows)} store partitions were made")
+                output.say(console, f"{to} is complete: {len(rows)} store partitions were created")
             clusters = {"from_cluster": cut.found.cluster, "cluster": cluster}
             content = {"set": made_of, **clusters, "dry_run": dry_run, **repartition_content(work.plan)}
             output.write_content(json, {**content, "rows": [*map(made, rows)]})

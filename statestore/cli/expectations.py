@@ -63,7 +63,7 @@ def suggest(
         write_durably(out, suite)
         output.say(
             output.console(),
-            f"statestore: a suite is in {out}; once it says what you mean, name it in the definition of "
+            f"statestore: wrote a suite to {out}. Review it, then name it in the definition of "
             f"{specs[0].application}/{specs[0].store.name}: `expectations: {out.absolute()}`",
         )
 
@@ -88,8 +88,8 @@ def _specs(chosen: Chosen, wanted: StoreSelector) -> list[StorePartitionSpec]:
     applications = sorted({spec.application for spec in specs})
     if len(applications) > 1:
         raise InputError(
-            f"store {wanted} is one of {', '.join(applications)}: name it as {applications[0]}/{wanted.store}, or add "
-            "--application"
+            f"applications {', '.join(applications)} each have a store {wanted}: name it as "
+            f"{applications[0]}/{wanted.store}, or add --application"
         )
     if not specs:
         problems = [store.problem for store in chosen.discovered if store.name == wanted.store and store.problem]

@@ -39,5 +39,5 @@ def init(
     for path in made.made:
         output.say(console, f"made {path}")
     if made.environment not in made.made:
-        output.say(console, f"left {made.environment} as it is")
+        output.say(console, f"left {made.environment} unchanged")
     output.say_next(made.next_steps())

@@ -57,7 +57,7 @@ def keep(
             keep_known(state_dir, application, found, archive)
         except (OSError, StateStoreError) as error:
             print(
-                f"statestore: the descriptions of the stores of {application} could not be recorded: {error}",
+                f"statestore: could not record the descriptions of the stores of {application}: {error}",
                 file=sys.stderr,
             )
 

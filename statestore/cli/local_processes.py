@@ -105,8 +105,8 @@ def _each_in(
         return [future.result() for future in futures]
     except BrokenProcessPool as error:
         raise RetryError(
-            "a process of this command was killed, perhaps because the machine had no memory left. Run again with a "
-            "smaller --parallel"
+            "a process of this command was killed, perhaps because the machine ran out of memory. Run the command "
+            "again with a smaller --parallel"
         ) from error
 
 

@@ -53,7 +53,7 @@ def compact(service: Service) -> None:
         print(f"statestore: {warning}", file=sys.stderr)
     console = output.console()
     if done.deleted:
-        output.say(console, f"the log starts at offset {done.offset} now: snapshot of catalogue {done.view.pin}")
+        output.say(console, f"the log now starts at offset {done.offset}: snapshot of catalogue {done.view.pin}")
     else:
         output.say(console, f"nothing to compact: catalogue {done.view.pin}")
 
@@ -73,7 +73,7 @@ def restore_backup(service: Service, yes: options.Yes = False) -> None:
     output.require_yes(
         f"Delete {topic} if it exists, and recreate it from {service.backup}{more}{lost}?",
         yes=yes,
-        otherwise=f"{topic} stays as it is",
+        otherwise=f"{topic} was not changed",
     )
     restored = service.metastore.restore_backup(plan)
     done = f"{topic} has {len(plan.saved)} commands of {service.backup}{more}: catalogue {restored.view.pin}"

@@ -56,7 +56,7 @@ def after_verify(rows: Sequence[VerifyRow], report: Location | None, *, named: b
         else:  # what only deep verification finds, a restore knows from the report
             found = "found.json" if report is None else str(report)
             if report is None:
-                steps.append((_command("verify", *which, "--depth", "deep", "--json", found), "keep what was found"))
+                steps.append((_command("verify", *which, "--depth", "deep", "--json", found), "save the findings"))
             steps.append((_command("restore", *which, "--verify-report", found), f"restore {_count(mending)}"))
     lost = [row for row in rows if row.action is Action.BY_HAND and row.status is Status.REPLACED]
     for application, store in dict.fromkeys((row.application, row.store) for row in lost):
@@ -69,7 +69,7 @@ def after_verify(rows: Sequence[VerifyRow], report: Location | None, *, named: b
         plan = _command("restore", *which, *_carried(_SELECTING), "--dry-run")
         steps.append((plan, f"see why {_count(losing)} cannot be rebuilt without loss; nothing is changed"))
     if any(row.action is Action.LATER for row in rows):
-        steps.append((again(), "verify the stores that are in use again, once they are free"))
+        steps.append((again(), "verify the stores that are in use, once they are released"))
     return steps
 
 
@@ -94,7 +94,7 @@ def after_restore(
     restored = [row for row in rows if row.outcome == "restored"]
     steps: list[Step] = []
     if any(row.failure is not None and row.failure.retriable for row in rows):
-        steps.append((again(), "restore what failed only for now"))
+        steps.append((again(), "retry what failed temporarily"))
     if target is not None:
         places = [*_carried([each for each in _SELECTING if each != "--state-dir"]), "--state-dir", str(target)]
         names = dict.fromkeys(f"{row.application}/{row.store}" for row in restored)
@@ -113,14 +113,14 @@ def after_restore(
 def after_rollback(labels: Iterable[str]) -> list[Step]:
     """Return what tells how stores are that were put back."""
     names = list(labels)
-    return [(_command("verify", *names, *_carried(_SELECTING)), "see what was put back")] if names else []
+    return [(_command("verify", *names, *_carried(_SELECTING)), "verify what was put back")] if names else []
 
 
 def after_process(rows: Sequence[ProcessRow]) -> list[Step]:
     """Return what processes what is left."""
     if any(row.failure is not None and row.failure.retriable for row in rows):
-        return [(again(), "process what failed only for now")]
-    return [(again(), "process what is left")] if any(row.lag for row in rows) else []
+        return [(again(), "retry what failed temporarily")]
+    return [(again(), "process the remaining records")] if any(row.lag for row in rows) else []
 
 
 def with_extra(extra: str, command: str, what: str) -> Step:

@@ -106,7 +106,7 @@ def read(
         with locked(spec.paths, spec.lock_wait_s):
             if times.as_of is not None and times.as_of < (oldest_ms := history_from(spec)):
                 too_early.append(
-                    f"{spec.store_partition} has its history from {max(oldest_ms, 0)} ms on (retention_ms "
+                    f"{spec.store_partition} has history only from {max(oldest_ms, 0)} ms on (retention_ms "
                     f"{spec.store.retention_ms}), found --as-of {times.as_of}"
                 )
                 continue
@@ -132,8 +132,8 @@ def read(
     undecoded = [row for row in found if row.key_bytes is not None or row.value_bytes is not None]
     if undecoded:
         print(
-            f"statestore: {len(undecoded)} rows have a key or a value that is not of its serde: its bytes are shown in "
-            "hexadecimal. Correct --key-serde or --value-serde",
+            f"statestore: {len(undecoded)} rows have a key or a value that its serde cannot decode: its bytes are "
+            "shown in hexadecimal. Correct --key-serde or --value-serde",
             file=sys.stderr,
         )
     output.write_content(json, {"key": key, "more": more, "rows": [row.content() for row in found]})
@@ -184,8 +184,8 @@ class _Times(NamedTuple):
         """
         if (self.as_of is not None or self.history) and spec.store.rows_are_records:
             raise InputError(
-                f"{spec.store_partition} is a {spec.store.kind} store; only versioned stores have a history, for "
-                f"{'--history' if self.history else '--as-of'}. To read another store as it was, build it with "
+                f"{spec.store_partition} is a {spec.store.kind} store. Only versioned stores have the history that "
+                f"{'--history' if self.history else '--as-of'} needs. To read another store as it was, build it with "
                 "`statestore restore --mode as-of`"
             )
         if (self.first is not None or self.end is not None) and not (

@@ -57,7 +57,7 @@ def repartition_spec(
     except ValueError as error:
         raise InputError(f"--to: {error}") from error
     if to == source:
-        raise InputError("--to: expected another name than --application; the application stays as it is")
+        raise InputError("--to: expected a name other than that of --application, which is not changed")
     read_instead = _renamed(renamed)
     inputs: list[InputPair] | None = None
     recorded: dict[str, str] | None = None
@@ -65,9 +65,9 @@ def repartition_spec(
     adopt: Adopt = lambda topics: None  # noqa: E731
     if chosen.defined:
         if asked.stores:
-            raise InputError("--store: all stores of the application are written; leave it out")
+            raise InputError("--store: all stores of the application are included. Leave it out")
         if read_instead:
-            raise InputError("--input: the definitions say what the applications read; leave it out")
+            raise InputError("--input: the definitions name the input topics. Leave it out")
         before, after = _entries(asked, source, to)
         partitions = _partitions_of(after, partitions)
         inputs, recorded = _inputs(before.definition, after), dict(after.topics or {})
@@ -78,7 +78,7 @@ def repartition_spec(
     else:
         _require_undefined(asked, to)
         if partitions is None:
-            raise InputError("--partitions: say how many partitions the new changelogs have")
+            raise InputError("--partitions: expected the number of partitions of the new changelogs")
         stores, definitions = (
             _discovered(asked, chosen, topics),
             {store.store.name: store.store for store in chosen.specs},
@@ -88,8 +88,8 @@ def repartition_spec(
     before_counts = Counter(store.store.name for store in stores)
     if any_partitioner and any(counts.get(name, partitions) != count for name, count in before_counts.items()):
         raise InputError(
-            f"--partitioner any: where keys belong among {partitions} partitions is not known; it goes with as many "
-            "partitions as there are"
+            f"--partitioner any: the partition of each key among {partitions} is unknown. Use it only if the number of "
+            "partitions does not change"
         )
     stores = [store.model_copy(update={"archive": archive}) for store in stores]
     new = {
@@ -139,7 +139,7 @@ def clone_spec(
     (source,) = asked.applications
     if not elsewhere:
         if to == source:
-            raise InputError("--to: expected another name than --application; the application stays as it is")
+            raise InputError("--to: expected a name other than that of --application, which is not changed")
         before, after = _entries(asked, source, to)
         _definitions(before.definition, after.definition)
     else:
@@ -148,7 +148,7 @@ def clone_spec(
     pairs = _inputs_of_cut(cut, source, after)
     same = not elsewhere and pairs[0].source == pairs[0].target
     if same and reads_from is not None:
-        raise InputError(f"--reads-from: {to} reads the topic of {source}, and begins where the set ends; leave it out")
+        raise InputError(f"--reads-from: {to} reads the topic of {source} and starts where the set ends. Leave it out")
     _require_stores_of_cut(cut, new)
     target = store_partition_specs(asked.where, topics, [new])
     made = {
@@ -191,9 +191,9 @@ def _inputs_of_cut(cut: Cut, source: str, after: Entry) -> list[InputPair]:
     inputs = [topic for topic in set_of if topic not in internal]
     if len(inputs) != 1 or not {*internal} <= {*set_of}:
         raise InputError(
-            f"set {cut.found.uuid} is of the input {', '.join(set_of)}, and {new.name} reads "
-            f"{', '.join(part.input_topic for part in new.subtopologies)}: the definition of a clone has the "
-            "aggregations of the application. Correct it, or use a newer set"
+            f"set {cut.found.uuid} has the input {', '.join(set_of)}, but {new.name} reads "
+            f"{', '.join(part.input_topic for part in new.subtopologies)}. A clone needs the aggregations of the "
+            "application. Correct its definition, or use a newer set"
         )
     return [
         InputPair(topic, part.input_topic, bool(part.index), part.index, after.partitions[part.input_topic])
@@ -211,7 +211,7 @@ def _require_stores_of_cut(cut: Cut, new: ApplicationDefinition) -> None:
     """
     stores = {store.name: store for store in new.stores}
     if in_memory := [name for name, store in stores.items() if store.engine == "in_memory"]:
-        raise InputError(f"{', '.join(in_memory)}: a store in memory is in no set, so it cannot be cloned")
+        raise InputError(f"{', '.join(in_memory)}: sets do not include stores in memory, so these cannot be cloned")
     for snapshot in cut.snapshots:
         then, now = snapshot.definition, stores.get(snapshot.definition.name)
         if now is None:
@@ -219,7 +219,7 @@ def _require_stores_of_cut(cut: Cut, new: ApplicationDefinition) -> None:
         one, other = then.model_dump(exclude=_FREE), now.model_dump(exclude=_FREE)
         if changed := [f"{key} {one[key]} -> {other[key]}" for key in one if one[key] != other[key]]:
             raise InputError(
-                f"store {then.name} of {new.name} is defined otherwise than in set {cut.found.uuid}: "
+                f"store {then.name} of {new.name} is defined differently in set {cut.found.uuid}: "
                 f"{', '.join(changed)}. Use a newer set, or correct the definition"
             )
 
@@ -254,8 +254,8 @@ def _entry(asked: PartitionSelection, source: str, to: str) -> Entry:
     catalogue = asked.service.certain_view().catalogue
     if to not in catalogue.applications:
         raise UnknownApplicationError(
-            f"--to: the catalogue has no application {to!r}: write a definition of it, as that of {source} with the "
-            "new name and its own input, and apply it"
+            f"--to: the catalogue has no application {to!r}. Copy the definition of {source}, give it the new name "
+            "and its own input, and apply it"
         )
     return catalogue.entry(to)
 
@@ -263,8 +263,8 @@ def _entry(asked: PartitionSelection, source: str, to: str) -> Entry:
 def _require_undefined(asked: PartitionSelection, to: str) -> None:
     if asked.service is not None and to in asked.service.certain_view().catalogue.applications:
         raise InputError(
-            f"--to: {to} has a definition in the catalogue, and --application has none: what runs the one cannot run "
-            "the other"
+            f"--to: {to} has a definition in the catalogue, but --application has none. The program that runs one "
+            "cannot run the other"
         )
 
 
@@ -273,7 +273,7 @@ def _partitions_of(after: Entry, said: int | None) -> int:
     if said not in (None, found):
         raise InputError(
             f"--partitions: {after.definition.input_topic}, the input of {after.definition.name}, has {found}, found "
-            f"{said}; leave it out"
+            f"{said}. Leave it out"
         )
     return found
 
@@ -291,8 +291,8 @@ def _inputs(before: ApplicationDefinition, entry: Entry) -> list[InputPair]:
         other = after.subtopology_of(part.stores[0].name) if part.index else after.subtopologies[0]
         if other.index != part.index:
             raise InputError(
-                f"store {part.stores[0].name} is of sub-topology {part.index} of {before.name}, and of {other.index} "
-                f"of {after.name}: give the two the same aggregations in the same order"
+                f"store {part.stores[0].name} belongs to sub-topology {part.index} of {before.name}, but to "
+                f"{other.index} of {after.name}. Give both applications the same aggregations in the same order"
             )
         count = entry.partitions[other.input_topic]
         result.append(InputPair(part.input_topic, other.input_topic, bool(part.index), part.index, count))
@@ -308,7 +308,7 @@ def _definitions(before: ApplicationDefinition, after: ApplicationDefinition) ->
         If they are not those of the other, or any is kept in memory.
     """
     stores, others = ({store.name: store for store in found.stores} for found in (before, after))
-    problems = [f"{name} is in one of them alone" for name in sorted(set(stores) ^ set(others))]
+    problems = [f"{name} is in only one of them" for name in sorted(set(stores) ^ set(others))]
     for name in sorted(set(stores) & set(others)):
         one, other = stores[name].model_dump(exclude=_FREE), others[name].model_dump(exclude=_FREE)
         problems += [f"{name}.{key} {one[key]} -> {other[key]}" for key in one if one[key] != other[key]]
@@ -337,10 +337,10 @@ def _adopter(asked: PartitionSelection, to: str) -> Adopt:
 def _discovered(asked: PartitionSelection, chosen: Chosen, topics: Topics) -> list[StorePartitionSpec]:
     """Return the store partitions of an application without a definition, of which every store can be written anew."""
     if left_out := [name for name, hint in chosen.said.items() if hint.engine == "in_memory"]:
-        raise InputError(f"{', '.join(left_out)}: a store in memory cannot be written anew, and is none to leave out")
+        raise InputError(f"{', '.join(left_out)}: stores in memory cannot be rewritten, and no store can be left out")
     if problems := [f"{store.label}: {store.problem}" for store in chosen.discovered if store.definition is None]:
         raise InputError(
-            "each store of the application must be on disk here, and known: " + "; ".join(problems) + ". Nothing was "
+            "each store of the application must be known and on disk here: " + "; ".join(problems) + ". Nothing was "
             "changed"
         )
     (source,) = chosen.applications
@@ -348,7 +348,7 @@ def _discovered(asked: PartitionSelection, chosen: Chosen, topics: Topics) -> li
     there |= {*logged_stores(asked.where, topics, source)}
     if missing := sorted(there - {store.name for store in chosen.discovered}):
         raise InputError(
-            f"--store: all stores of {source} are written; name {', '.join(missing)} as well, or only say what must be "
-            "said with --retention and --changelog"
+            f"--store: all stores of {source} are included. Name {', '.join(missing)} as well, or leave --store out "
+            "and give required settings with --retention and --changelog"
         )
     return list(chosen.specs)

@@ -18,10 +18,10 @@ def show_repartition(console: Console, plan: RepartitionPlan) -> None:
 
     if plan.finishes:
         output.say(
-            console, "an earlier attempt has made the stores; what is left is the group's offsets and the catalogue"
+            console, "an earlier attempt has created the stores; only the group's offsets and the catalogue remain"
         )
     if plan.discards:
-        output.say(console, f"what an earlier attempt has left of {plan.target} is discarded first")
+        output.say(console, f"the incomplete {plan.target} of an earlier attempt is discarded first")
     columns = ("store", "partitions>", "new partitions>", "rows>", "bytes>", "expired>", "timestamps not known>")
     found = (
         (

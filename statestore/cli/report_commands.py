@@ -84,7 +84,7 @@ def newest(reports_dir: Location, job: str) -> Location:
     """
     found = listing(reports_dir / job, "*.json")
     if not found:
-        raise InputError(f"no report of {job} is in {reports_dir / job}: no run of it has ended yet")
+        raise InputError(f"{reports_dir / job} has no report of {job}: no run of it has ended yet")
     return max(found, key=lambda path: path.stat().st_mtime_ns)
 
 

@@ -72,8 +72,8 @@ def restore(
     if rollback or release:
         if request.model_copy(update={"dry_run": False}) != RestoreRequest() or asked.partitions:
             raise InputError(
-                "--rollback puts back what was replaced, --release removes it: of the options that say what is "
-                "restored and how, only --application, --store, --dry-run, --parallel and --json go with them"
+                "--rollback puts replaced stores back, --release removes them. Only --application, --store, --dry-run, "
+                "--parallel and --json can be combined with them"
             )
         if rollback and release:
             raise InputError("--rollback, --release: expected one of them, found both")

@@ -56,13 +56,13 @@ def stores_to_restore(
     if named := [store for store in unknown if store.name in chosen.named]:
         raise UnknownFormatError(_listed(f"{len(named)} stores cannot be restored:", named))
     for store in (*unknown, *gone, *chosen.troubled("unlogged"), *chosen.troubled("in memory")):
-        print(f"statestore: {store.label} is left alone: {store.problem}", file=sys.stderr)
+        print(f"statestore: {store.label} is skipped: {store.problem}", file=sys.stderr)
     others = [spec for spec in chosen.specs if spec.is_global and spec.global_kind != "table"]
     for spec in others:
         if spec.store.name in chosen.named:
             require_table(spec)
         print(
-            f"statestore: {spec.store_partition} is left alone: Kafka Streams fills it at its start; it is not known "
+            f"statestore: {spec.store_partition} is skipped: Kafka Streams fills it at startup, and it is not known "
             "to be a global table",
             file=sys.stderr,
         )
@@ -102,15 +102,15 @@ def _with_layout(
             known = layout_known(chosen.known.get(application, {}))
         if said is None and known is None:
             raise InputError(
-                f"the version of Kafka Streams is unknown for application {application} is: {shown}. Those from "
-                "3.9 to 4.2 have their offsets beside their stores, and do not start on stores with offsets inside, "
-                "which version 4.3 has. Nothing was changed. Add --kafka-streams VERSION, such as 4.3.1"
+                f"the version of Kafka Streams is unknown for application {application}: {shown}. Versions 3.9 to 4.2 "
+                "keep offsets beside their stores, and do not start on stores with offsets inside. Version 4.3 keeps "
+                "them inside. Nothing was changed. Add --kafka-streams VERSION, such as 4.3.1"
             )
         if said and shown.inside:
             raise InputError(
                 f"Kafka Streams {kafka_streams} cannot start on the stores of application {application}: "
-                f"{shown.inside}, which versions before 4.3 do not know. Nothing was changed. Correct --kafka-streams, "
-                "or remove the directory of the application first"
+                f"{shown.inside}, which versions before 4.3 do not support. Nothing was changed. Correct "
+                "--kafka-streams, or remove the directory of the application first"
             )
         beside[application] = bool(known if said is None else said)
     return [
@@ -150,7 +150,7 @@ def advised_stores(stores: Sequence[StorePartitionSpec], request: RestoreRequest
     labels = advised(report, accept_loss=request.accept_loss)
     found = [store for store in stores if str(store.store_partition) in labels]
     if not found:
-        raise InputError(f"the report of run {report.run_id} advises to restore none of {len(stores)} store partitions")
+        raise InputError(f"the report of run {report.run_id} advises restoring none of {len(stores)} store partitions")
     return found
 
 

@@ -95,7 +95,7 @@ def reseed(
     stores = [store.model_copy(update={"archive": where}) for store in stores]
     recorded, adopt = _catalogue(asked, chosen, stores[0].partition.topic)
     if chosen.defined and tasks not in (None, len(stores)):
-        raise InputError(f"--tasks: the definition says {len(stores)}, found {tasks}; leave it out")
+        raise InputError(f"--tasks: expected {len(stores)}, as in the definition, found {tasks}. Leave it out")
     count = len(stores) if chosen.defined else tasks
     spec = ReseedSpec(
         stores, count, partitioner is Partitioner.ANY, recorded, run_bytes=run_bytes, started_ms=clock.now_ms()
@@ -165,7 +165,7 @@ def repartition(
     from statestore.rewrite.repartition import repartition as repartitioning
 
     if len(asked.applications) != 1 or asked.partitions:
-        raise InputError("--application: say one; all partitions of all its stores are written")
+        raise InputError("--application: expected one. All partitions of all its stores are included")
     if asked.definitions is not None:
         raise InputError("--definitions: the catalogue must know the new changelogs, so the definitions must be in it")
     options.require_writable(json=json)
@@ -191,10 +191,11 @@ def repartition(
     with repartitioning(spec, local.runner(parallel)) as work:
         show_repartition(console, work.plan)
         if not dry_run:
-            question = f"Make {to} of the state of {work.plan.source}?"
+            question = f"Create {to} from the state of {work.plan.source}?"
             output.require_yes(question, yes=yes, otherwise="nothing was written")
             rows = work.carry_out(adopt)
-            output.say(console, f"{to} is whole: {len(rows)} store partitions were made" if rows else f"{to} is whole")
+            created = f": {len(rows)} store partitions were created" if rows else ""
+            output.say(console, f"{to} is complete{created}")
         output.write_content(json, {"dry_run": dry_run, **repartition_content(work.plan), "rows": [*map(made, rows)]})
 
 

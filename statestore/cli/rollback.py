@@ -37,11 +37,11 @@ def stores_replaced(chosen: Chosen, wanted: Sequence[StoreSelector]) -> list[Sto
         applications = sorted({spec.application for spec in of_store})
         if len(applications) > 1:
             raise InputError(
-                f"store {selector.store} is one of {', '.join(applications)}: name it as "
+                f"applications {', '.join(applications)} each have a store {selector.store}: name it as "
                 f"{applications[0]}/{selector.store}, or add --application"
             )
         if not of_store:
-            raise InputError(f"store {selector} is not on disk: nothing of it was ever replaced")
+            raise InputError(f"store {selector} is not on disk, so no restore has replaced it")
         replaced = of_store
         if not selector.parts:
             replaced = [spec for spec in of_store if last_replaced(spec.paths, selector.store) is not None]

@@ -109,8 +109,8 @@ class PartitionSelection:
         own = list(dict.fromkeys(selector.application for selector, _ in said if selector.application is not None))
         if self.applications and (others := [name for name in own if name not in self.applications]):
             raise InputError(
-                f"expected stores of {', '.join(self.applications)}, found one of {others[0]}: name the same "
-                "application twice, or once"
+                f"expected stores of {', '.join(self.applications)}, found one of {others[0]}: name the "
+                "application only once, or the same one twice"
             )
         return replace(
             self,

@@ -67,7 +67,9 @@ class Service:
         try:
             return self.metastore.require_running()
         except MetastoreDegradedError as error:
-            raise MetastoreDegradedError(f"{error}; to go by a file instead, add --definitions FILE") from error
+            raise MetastoreDegradedError(
+                f"{error}. To use definitions from a file instead, add --definitions FILE"
+            ) from error
 
 
 def offset_of(at: str) -> int:

@@ -56,7 +56,7 @@ def list_(
     options.require_writable(json=json)
     if sets:
         if store is not None:
-            raise InputError("--store: a set is of an application; leave --store out, or --sets")
+            raise InputError("--store: a set belongs to an application, not to a store. Leave --store or --sets out")
         _list_sets(archive, archive_timeout_s, application, json)
         return
     found = [_line(one) for one in _snapshots(archive, archive_timeout_s, application, store)]
@@ -110,7 +110,7 @@ def reinstate(
         whose = found.listed.directory.store_partition
         spec = next((one for one in stores if one.store_partition == whose), None)
         if spec is None:
-            raise InputError(f"snapshot {snapshot} is of {whose}: name its application")
+            raise InputError(f"snapshot {snapshot} belongs to {whose}: name its application")
         spec = spec.model_copy(update={"archive": where})
         topics.require_no_members(spec.application)
         made = make_store(spec, read_found(find_snapshot(spec, snapshot)), f"reinstated by {getpass.getuser()}")
@@ -183,7 +183,7 @@ def create(
     tables.show(output.console(json), report)
     output.write_report(json, asked.reports_dir, report)
     if any(row.failure is not None and row.failure.retriable for row in report.rows):
-        output.say_next([(next_steps.again(), "create what failed only for now")], json)
+        output.say_next([(next_steps.again(), "retry what failed temporarily")], json)
     code = restoring.exit_code(report.rows)
     export_report(report, code)
     raise typer.Exit(code)
@@ -232,7 +232,7 @@ def pin(
     newest = list({one.directory: one for one in reversed(found)}.values())
     kept = [one for one in found if str(one.name) in wanted] if wanted else newest
     if not kept:
-        raise InputError(f"archive {archive} has no usable snapshot of what was named: nothing is pinned")
+        raise InputError(f"archive {archive} has no usable snapshot of the named stores. Nothing was pinned")
     places = tuple(sorted(one.directory.snapshot(one.name) for one in kept))
     made = Pin(name=name, snapshots=places, by=getpass.getuser(), why=why, written_ms=clock.now_ms())
     write_pin(_open(archive, archive_timeout_s), made)
@@ -328,11 +328,11 @@ def clean(
     done = clean_archive(where, servers, kafka_timeout_s, retention, dry_run=dry_run)
     would = "would be " if dry_run else ""
     say = output.console(json)
-    output.say(say, f"{len(done.marked)} snapshots {would}marked; their files go {grace_hours:g} hours later")
+    output.say(say, f"{len(done.marked)} snapshots {would}marked; their files are removed {grace_hours:g} hours later")
     swept = done.swept
     output.say(say, f"{len(swept.manifests)} snapshots, {len(swept.blobs)} files ({swept.bytes} bytes) {would}removed")
     if done.builds:
-        output.say(say, f"{len(done.builds)} builds of restores that did not end {would}removed")
+        output.say(say, f"{len(done.builds)} builds of unfinished restores {would}removed")
     content = {"archive": archive, "dry_run": dry_run, "marked": done.marked, "removed": swept._asdict()}
     content["builds"] = [str(build.directory) for build in done.builds]
     output.write_content(json, content)

@@ -96,7 +96,7 @@ def verify(
     known_stores.keep(chosen, asked.where.state_dir, report.rows, kept_in)
     tables.show_verified(output.console(json), report.rows)
     for store in (*chosen.troubled("unlogged"), *chosen.troubled("in memory")):
-        print(f"statestore: {store.label} is left alone: {store.problem}", file=sys.stderr)
+        print(f"statestore: {store.label} is skipped: {store.problem}", file=sys.stderr)
     output.write_report(json, asked.reports_dir, report)
     if asked.reports_dir is not None:
         write_history(asked.reports_dir, report)

@@ -171,7 +171,7 @@ def _split(spec: StorePartitionSpec, row_key: bytes) -> tuple[bytes, dict[str, i
         found = ordinary(row_key, kind.layout.key)
         if found is None:
             raise StoreCorruptedError(
-                f"row key {row_key.hex()} (hexadecimal) is none of a {kind.name} store; restore the store"
+                f"row key {row_key.hex()} (hexadecimal) is not a key of a {kind.name} store; restore the store"
             )
         row_key = found
     if not kind.numbers:

@@ -201,7 +201,7 @@ def show_verified(console: Console, rows: Sequence[VerifyRow]) -> None:
     console.print(table(f"{len(rows)} store partitions", columns, found))
 
 
-_LACKING = "built from its log alone, from which compaction has removed something that it may have had"
+_LACKING = "built from its log alone, and compaction has removed records from it that the store may have had"
 
 
 def show_restored(console: Console, rows: Sequence[RestoreRow]) -> None:

@@ -71,7 +71,7 @@ def transform(
     from statestore.rewrite.transform import transform as transforming
 
     if len(asked.applications) != 1 or asked.partitions:
-        raise InputError("--application: say one; all partitions of its stores are written")
+        raise InputError("--application: expected one. All partitions of its stores are rewritten")
     if asked.definitions is not None or asked.service is None:
         raise InputError("--definitions: the catalogue must know the new changelogs, so the definition must be in it")
     options.require_writable(json=json)
@@ -117,7 +117,7 @@ def _settings(asked: PartitionSelection, data_docs_dir: str | None) -> Any:
 
     if asked.reports_dir is None:
         raise InputError(
-            "--reports-dir: the suites of the stores are asked; say where reports are, with Data Docs beside"
+            "--reports-dir: required, because the stores have suites. Reports and Data Docs are written there"
         )
     reports = asked.reports_dir.absolute()
     return load_settings(
@@ -134,8 +134,8 @@ def _stores(chosen: Chosen, where: ArchiveSpec | None) -> tuple[ApplicationDefin
     chosen.require_known()
     if not chosen.defined:
         raise InputError(
-            f"{', '.join(chosen.applications)} is not in the catalogue: nothing would tell it the names of the new "
-            "changelogs. Apply a definition of it first; Kafka Streams looks for the old names"
+            f"{', '.join(chosen.applications)} is not in the catalogue, so it would not learn the names of the new "
+            "changelogs: Kafka Streams looks for the old names. Apply a definition of it first"
         )
     (definition,) = chosen.defined
     names = {store.name for store in definition.stores if not chosen.named or store.name in chosen.named}
@@ -166,7 +166,7 @@ def _show_plan(console: Console, plan: TransformPlan) -> None:
     if plan.finishes:
         output.say(
             console,
-            "the catalogue has the changelogs of an earlier attempt that was interrupted: its stores are put in place, "
+            "the catalogue has the changelogs of an interrupted attempt: its stores are put in place, "
             f"and {plan.function} is not called",
         )
         return
@@ -181,7 +181,7 @@ def _show_plan(console: Console, plan: TransformPlan) -> None:
     console.print(tables.table(f"{len(plan.parts)} store partitions", columns, found))
     for name, (before, after) in plan.formats.items():
         if before != after:
-            output.say(console, f"{name} gets the format {after}, and has {before}: its definition must say so, too")
+            output.say(console, f"{name} changes from format {before} to {after}: change its definition as well")
     output.say_cost(console, plan, " and the time of the suites")
 
 

@@ -47,7 +47,7 @@ def undo(
     from statestore.rewrite.undo import undo as undoing
 
     if len(asked.applications) != 1 or len(asked.stores) > 1 or asked.partitions:
-        raise InputError("--application, --store: say one of each at most; all partitions go back")
+        raise InputError("--application, --store: expected at most one of each. All partitions go back")
     if asked.definitions is not None or asked.service is None:
         raise InputError("--definitions: the catalogue names the changelogs, so the definition must be in it")
     options.require_writable(json=json)
@@ -84,14 +84,15 @@ def _show_plan(console: Console, plan: UndoPlan) -> None:
     from statestore.cli import tables
 
     if plan.finishes:
-        output.say(console, "the catalogue has the former changelogs since an earlier attempt that was interrupted")
+        output.say(console, "an interrupted attempt has already put the former changelogs into the catalogue")
     for later, former in plan.topics.items():
         output.say(console, f"{plan.undoes}: {later} -> {former}")
     found = ((str(store.store_partition), str(path or "")) for store, path in plan.parts)
     columns = ("store partition", "is put back from (else built from its changelog)")
     console.print(tables.table(f"{len(plan.parts)} store partitions", columns, found))
     for where, count in plan.written.items():
-        output.say(console, f"{where} has {count} records that were written since, and will be lost: --accept-loss")
+        lost = f"{where} has {count} records that were written since and would be lost"
+        output.say(console, f"{lost}; to accept that, add --accept-loss")
 
 
 def _show_undone(console: Console, rows: Sequence[Undone]) -> None:

@@ -45,7 +45,7 @@ def value_text(raw: bytes, serde: SerdeName) -> str:
     try:
         value = load_serde(serde).deserialize(raw)
     except (TypeError, ValueError) as error:
-        raise InputError(f"a value of {len(raw)} bytes is not of --value-serde {serde}: {error}") from error
+        raise InputError(f"--value-serde {serde} cannot decode a value of {len(raw)} bytes: {error}") from error
     try:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         text.encode()  # half of a character is no text

@@ -158,7 +158,7 @@ def warm(
         code = _exit_code(rows, failure)
         export_end("warm", asked.applications, code, of_warmed(rows))
     if failure is not None:
-        print(f"statestore: not warmed, the application restores by itself: {failure}", file=sys.stderr)
+        print(f"statestore: warming failed, so the application restores the stores itself: {failure}", file=sys.stderr)
     raise typer.Exit(code if require else 0)
 
 

@@ -69,11 +69,11 @@ def require_usable_by_tasks(store: StoreDefinition) -> None:
     kind = BUILT_IN.get(store.kind)
     if kind is not None and kind.ordinary_kin:
         raise ValueError(
-            f"store {store.name}: {kind.name} stores are made by Kafka Streams' DSL alone. They are verified, "
-            f"read and restored where it has written them; tasks here use {kind.ordinary_kin} stores"
+            f"store {store.name}: only Kafka Streams' DSL creates {kind.name} stores. Where it has written them, "
+            f"they are verified, read and restored. Tasks here use {kind.ordinary_kin} stores"
         )
     if store.format is StoreFormat.TIMESTAMPED_IN_DEFAULT:
-        raise ValueError(f"store {store.name}: format {store.format} is that of time-ordered windows alone")
+        raise ValueError(f"store {store.name}: format {store.format} is only for time-ordered windows")
 
 
 class ApplicationDefinition(Definition):

@@ -176,8 +176,8 @@ def test_what_speaks_against_it_is_named(apart: Apart, tmp_path: Path, there: Ca
         ({}, 3, "has 3 partitions, expected 2"),
         ({"stores": [{"name": "counts", "value_serde": "utf8"}]}, 2, "value_serde bytes -> utf8"),
         ({"stores": [{"name": "counts"}, {"name": "more"}]}, 2, "lacks store more"),
-        ({"aggregations": [BY_VALUE]}, 2, "has the aggregations of the application"),
-        ({"stores": [{"name": "counts", "engine": "in_memory"}]}, 2, "is in no set"),
+        ({"aggregations": [BY_VALUE]}, 2, "needs the aggregations of the application"),
+        ({"stores": [{"name": "counts", "engine": "in_memory"}]}, 2, "sets do not include stores in memory"),
     ],
 )
 def test_a_definition_that_does_not_fit_the_set_is_refused(
@@ -208,7 +208,7 @@ def test_what_was_made_of_another_set_is_finished_and_not_mixed(apart: Apart) ->
     newer = apart.source.run_all()
     assert newer is not None
     assert newer.snapshot_set not in (None, apart.set)
-    assert "was made of set" in apart.refused("--set", newer.snapshot_set or "")
+    assert "an interrupted attempt has already created" in apart.refused("--set", newer.snapshot_set or "")
     done = apart.command.shown(*apart.arguments, "--yes")
     assert (done["set"], done["finishes"]) == (apart.set, True)
     apart.assert_cloned([0, 0])

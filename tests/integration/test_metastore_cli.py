@@ -197,7 +197,7 @@ def test_an_application_that_two_files_define_is_refused(command: CatalogueComma
     definition = command.define()
     ran = command("apply", command.file(definition), command.file(definition), "--yes")
     assert ran.code == 2
-    assert f"defines {definition.name}, which another file defines, too" in ran.err
+    assert f"defines {definition.name}, which another file also defines" in ran.err
 
 
 def test_a_service_beside_whose_topic_kafka_has_one_of_the_same_name_to_it_is_refused(
@@ -524,7 +524,7 @@ def test_the_command_topic_is_made_anew_from_its_backup_only_by_somebody_who_say
         command.answered("n", "metastore", "restore-backup"),
     ):
         assert ran.code == 2
-        assert f"{topic} stays as it is" in ran.err
+        assert f"{topic} was not changed" in ran.err
         assert topic not in command.topics.names()
     ran = command.answered("y", "metastore", "restore-backup")
     assert ran.code == 0, ran.err

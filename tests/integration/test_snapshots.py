@@ -552,7 +552,7 @@ def test_old_snapshots_are_removed_by_command_and_all_others_stay(
     clean = ("snapshot", "clean", "--archive", archived.archive.url, "--keep", "1", "--days", "0")
     refused = run(*clean, "--grace-hours", "1")
     assert refused.code == 2
-    assert "--grace-hours: expected 48 at least, found 1: an upload may take 24 hours" in refused.err
+    assert "--grace-hours: expected at least 48, found 1: an upload may take 24 hours" in refused.err
     clean += ("--grace-hours", "0", "--no-writers")
     before = sorted(archived.objects.entries())
     plan = run.shown(*clean, "--dry-run")

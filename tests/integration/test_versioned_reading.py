@@ -91,7 +91,7 @@ def test_a_time_before_the_history_or_no_time_is_refused(run: Run) -> None:
     assert run(*salt, "--as-of", str(BEGIN)).code == 0
     early = run(*salt, "--as-of", str(BEGIN - 1))
     assert early.code == 2
-    assert f"prices/0_0 has its history from {BEGIN} ms on (retention_ms {RETENTION_MS}), found --as-of" in early.err
+    assert f"prices/0_0 has history only from {BEGIN} ms on (retention_ms {RETENTION_MS}), found --as-of" in early.err
     noon = run(*salt, "--as-of", "noon")
     assert noon.code == 2
     assert "--as-of: expected ms since the epoch, or ISO 8601" in noon.err

@@ -186,7 +186,7 @@ def test_a_broker_that_does_not_answer_is_said_and_keeps_no_application_from_sta
     ran = pod.run(*pod.arguments(*ALL), "--json", "-", **settings)
     assert ran.code == 0
     assert json.loads(ran.out)["failure"]["kind"] == "KafkaUnavailableError"
-    assert "not warmed, the application restores by itself" in ran.err
+    assert "warming failed, so the application restores the stores itself" in ran.err
     assert pod.run(*pod.arguments(*ALL), "--require", **settings).code == 3
 
 

@@ -114,7 +114,7 @@ def test_suppressions_are_told_by_their_logs_and_stores_in_memory_are_named_once
 
     code, said = verify()
     assert code == 1, "a store in memory cannot be told from a lost one"
-    assert "held-store is left alone: records of its changelog are those of a suppression" in said
+    assert "held-store is skipped: records of its changelog are those of a suppression" in said
     assert {name for name, row in state.verified().items() if row.status is Status.MISSING} == {"mem"}
     assert verify("--store", "mem:engine=in_memory")[0] == 0
     assert verify() == (0, ""), "both are remembered"

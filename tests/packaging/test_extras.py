@@ -62,7 +62,7 @@ def test_stores_are_warmed_without_any_extra(alone: Installed) -> None:
     where = ("--state-dir", "state", "--bootstrap-servers", "127.0.0.1:1", "--kafka-timeout-s", "0.5")
     done = alone.run("statestore", "warm", "--application", "orders", *where)
     assert done.returncode == 0, done.stderr
-    assert "not warmed, the application restores by itself" in done.stderr
+    assert "warming failed, so the application restores the stores itself" in done.stderr
     assert "Traceback" not in done.stderr
 
 

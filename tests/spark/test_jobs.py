@@ -199,7 +199,7 @@ def _assert_one_line(started: subprocess.Popen[str], code: int, line: str) -> No
             ["verify"],
             {"STATESTORE_STATE_DIR": "", "STATESTORE_KAFKA_TIMEOUT_S": "soon"},
             2,
-            "verify: InputError: the environment does not configure this installation: STATESTORE_STATE_DIR: ",
+            "verify: InputError: the environment variables of this installation are invalid: STATESTORE_STATE_DIR: ",
             id="no settings",
         ),
     ],

@@ -78,7 +78,7 @@ def test_snapshots_grow_from_those_before_in_scratch_space_and_stores_are_not_to
 
 def test_without_an_archive_nothing_runs(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "spark_session", lambda name: pytest.fail("a session was made"))
-    with pytest.raises(InputError, match="set STATESTORE_ARCHIVE"):
+    with pytest.raises(InputError, match="Set STATESTORE_ARCHIVE"):
         run(archive=None)
 
 

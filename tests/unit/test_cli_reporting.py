@@ -123,7 +123,7 @@ def test_the_newest_report_of_a_job_is_the_one_written_last(command: Command, tm
 def test_where_there_is_no_report_it_is_said_what_there_should_be(command: Command, tmp_path: Path) -> None:
     (tmp_path / "broken.json").write_text('{"job": "verify", "rows"')
     for arguments, expected in (
-        (("report", "verify"), f"no report of verify is in {tmp_path / 'verify'}"),
+        (("report", "verify"), f"{tmp_path / 'verify'} has no report of verify"),
         (("report", str(tmp_path / "broken.json")), "is not a report of schema version 1"),
     ):
         ran = command(*arguments)

@@ -81,10 +81,10 @@ def test_a_malformed_variable_is_named(environment, name, value):
 
 def test_the_archive_is_required_and_its_grace_period_covers_an_upload(environment):
     environment(WHOLE)
-    with pytest.raises(InputError, match="set STATESTORE_ARCHIVE"):
+    with pytest.raises(InputError, match="Set STATESTORE_ARCHIVE"):
         load_settings().required_archive()
     environment({**WHOLE, "STATESTORE_ARCHIVE": "s3://bucket", "STATESTORE_SNAPSHOT_GRACE_HOURS": "47.9"})
-    with pytest.raises(InputError, match=r"STATESTORE_SNAPSHOT_GRACE_HOURS: .*expected 48 at least, found 47\.9: an"):
+    with pytest.raises(InputError, match=r"STATESTORE_SNAPSHOT_GRACE_HOURS: .*expected at least 48, found 47\.9: an"):
         load_settings()
     environment({**WHOLE, "STATESTORE_ARCHIVE": "s3://bucket", "STATESTORE_SNAPSHOT_GRACE_HOURS": "48"})
     assert load_settings().required_archive() == "s3://bucket"

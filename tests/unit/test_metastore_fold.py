@@ -176,7 +176,7 @@ def test_a_command_that_is_not_the_next_one_is_refused(command, number):
         (adopted(store="x"), "a has no store 'x' any longer"),
         (adopted(before="a-s-changelog-3"), "is a-s-changelog, expected a-s-changelog-3"),
         (adopted(topic="b-s-changelog"), "is not a valid changelog name for a/s"),
-        (adopted(format="timestamped-in-default"), "format timestamped-in-default is that of time-ordered windows"),
+        (adopted(format="timestamped-in-default"), "format timestamped-in-default is only for time-ordered windows"),
         (DropStore(application="a", store="x"), "a has no store 'x'; its stores are: s, t"),
         (DropStore(application="b", store="s"), "only store of its application"),
         (RecordTopics(application="c", topics={"c-s-changelog": "1"}), "no application 'c'"),

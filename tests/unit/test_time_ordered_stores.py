@@ -99,7 +99,7 @@ def test_rows_are_read_by_the_keys_of_the_changelog_and_a_lost_index_row_is_foun
 @pytest.mark.parametrize("kind", OF_THE_DSL, ids=lambda kind: kind.name)
 def test_an_application_of_ours_cannot_define_them(kind):
     settings = {name: 1_000 for name in kind.times}
-    with pytest.raises(ValueError, match="made by Kafka Streams' DSL alone"):
+    with pytest.raises(ValueError, match="only Kafka Streams' DSL creates"):
         ApplicationDefinition(
             name="app",
             input_topic="input",

@@ -101,7 +101,7 @@ def restore_request(params: Params, applications: Applications, reports_dir: Loc
     )
     if request.verify_report is None:
         if not request.applications:
-            raise InputError(f"application: choose one to restore; defined are {_names(applications)}")
+            raise InputError(f"application: choose one to restore; the applications are: {_names(applications)}")
         return _with_known_stores(request, applications)
     how = {"verify_report", "check", "accept_loss", "dry_run"}
     if request.model_dump(exclude=how, exclude_defaults=True):
@@ -180,7 +180,7 @@ def validate_request(
     reports = {"verify_report": VerifyReport, "restore_report": RestoreReport}
     if not any(_filled(params, field) for field in ("application", *reports)):
         if not by_time:
-            raise InputError(f"application: choose one to validate; defined are {_names(applications)}")
+            raise InputError(f"application: choose one to validate; the applications are: {_names(applications)}")
         return ValidateRequest(applications=tuple(sorted(applications))) if applications else None
     request = _read(ValidateRequest, params)
     for field, kind in reports.items():
@@ -235,7 +235,8 @@ def _names(applications: Applications) -> str:
 
 def _application(name: str, applications: Applications) -> ApplicationDefinition:
     if name not in applications:
-        raise UnknownApplicationError(f"application: no {name!r} is defined; defined are: {_names(applications)}")
+        known = _names(applications)
+        raise UnknownApplicationError(f"application: no {name!r} is defined; the applications are: {known}")
     return applications[name]
 
 

@@ -58,7 +58,8 @@ def rewrite_arguments(params: Params, applications: Applications) -> list[str]:
         raise InputError(f"what: expected {', '.join(KINDS)}, found {kind!r}")
     elsewhere = kind == "clone" and bool(params.get("from_cluster"))
     if application not in applications and not (elsewhere and application):
-        raise InputError(f"application: no {application!r} is defined; defined are {', '.join(sorted(applications))}")
+        known = ", ".join(sorted(applications))
+        raise InputError(f"application: no {application!r} is defined; the applications are: {known}")
     options, found = KINDS[kind], [kind, "--application", application]
     if excess := [field for field in sorted(_FIELDS - {name.lstrip("*") for name in options}) if params.get(field)]:
         raise InputError(f"{', '.join(excess)}: not used by {kind}, leave blank")

@@ -143,8 +143,8 @@ def _make_topics(topics: Topics, metastore: Metastore, application: str) -> None
         make_topics(topics, metastore, application)
     except StateStoreError as error:
         raise type(error)(
-            f"application {application} is in the catalogue; apply it again when its internal topics can be made and "
-            f"recorded: {error}"
+            f"application {application} is in the catalogue, but its internal topics were not created and recorded. "
+            f"Once they can be, apply it again: {error}"
         ) from error
 
 
@@ -164,15 +164,16 @@ def _put(topics: Topics, step: Step, seen: Catalogue) -> Make:
         if (before and before.changed_id) != (now and now.changed_id):
             changed = f"changed by {now.changed_by} with command {now.changed_id}" if now else "dropped"
             raise InvalidCommandError(
-                f"application {name} was {changed} since this plan was made; nothing was done for it. Run again, and "
-                "look at the new plan"
+                f"application {name} was {changed} since this plan was made. Nothing was changed for it. Run again, "
+                "and check the new plan"
             )
         OwnedTopics(catalogue.definitions().values()).require_free(planned.definition)
         partitions = _partitions(topics, planned.definition, now)
         if partitions != planned.partitions:
             raise TopicMismatchError(
-                f"application {name}: its topics have other partitions than when this plan was made: expected "
-                f"{planned.partitions}, found {partitions}. Nothing was done for it. Run again, and look at the plan"
+                f"application {name}: the partitions of its topics have changed since this plan was made: expected "
+                f"{planned.partitions}, found {partitions}. Nothing was changed for it. Run again, and check the "
+                "new plan"
             )
         return command
 

@@ -128,7 +128,7 @@ class BackupFile:
         """
         content = self.read()
         if content is None:
-            raise BackupError(f"there is no backup {self.path}: nothing can be restored from it")
+            raise BackupError(f"backup {self.path} does not exist, so nothing can be restored from it")
         if content.torn:
             raise self._bad(
                 content.mark.lines + 1,
@@ -249,7 +249,7 @@ class BackupFile:
         if header["format"] != _FORMAT:
             raise self._bad(1, f"it has format {header['format']}, expected {_FORMAT}; upgrade this installation")
         if header["service_id"] != self._service_id:
-            raise self._bad(1, f"it is of service {header['service_id']!r}, expected {self._service_id!r}")
+            raise self._bad(1, f"it belongs to service {header['service_id']!r}, expected {self._service_id!r}")
         topic_id: str = header["topic_id"]
         return topic_id
 

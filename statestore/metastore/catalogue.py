@@ -210,9 +210,7 @@ class Rebuild:
         stores = {found.name: found for found in definition.stores}
         for of, new in command.changelogs.items():
             if of not in stores:
-                raise InvalidCommandError(
-                    f"application {name} has no store {of!r} any longer. Check it, then run again"
-                )
+                raise InvalidCommandError(f"application {name} no longer has a store {of!r}. Check it, then run again")
             if (now := stores[of].changelog_of(name)) != new.before:
                 raise InvalidCommandError(
                     f"the changelog of {name}/{of} is {now}, expected {new.before}: another writer has changed it "
@@ -221,7 +219,7 @@ class Rebuild:
             if changelog_number(name, of, new.topic) is None:
                 raise InvalidCommandError(
                     f"{new.topic} is not a valid changelog name for {name}/{of}; expected {changelog_topic(name, of)}, "
-                    "with -2, -3 and so on behind it"
+                    "or that name followed by -2, -3 and so on"
                 )
             try:
                 definition = definition.with_changelog(of, new.topic, new.format)
@@ -246,7 +244,7 @@ class Rebuild:
         if self._next_id > 1:
             if command.catalogue.applications != self.catalogue().applications:
                 raise InvalidCommandError(
-                    f"snapshot {command.id} is not the catalogue that the commands before it have made; expected "
+                    f"snapshot {command.id} does not match the catalogue of the commands before it; expected "
                     f"digest {self.catalogue().digest()}, found {command.digest}"
                 )
             return
@@ -283,7 +281,8 @@ class Rebuild:
 
 
 def _unknown(application: str, known: Iterable[str]) -> str:
-    return f"no application {application!r} is in the catalogue; there are: {', '.join(sorted(known)) or 'none'}"
+    names = ", ".join(sorted(known)) or "none"
+    return f"no application {application!r} is in the catalogue; the applications are: {names}"
 
 
 def _splits(text: str) -> Iterator[tuple[str, str]]:

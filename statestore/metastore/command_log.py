@@ -137,7 +137,7 @@ class CommandLog:
         RetryError
             If the log is not the one that was looked at.
         """
-        cut = f"topic {self.topic.name} was replaced, cut or compacted since it was looked at; run again"
+        cut = f"topic {self.topic.name} was replaced, cut or compacted since it was last read; run again"
         log = self.topic.ends() if self.topic.describe() == topic else None
         if log is None or log.high_watermark < look.position or log.start > look.position:
             raise RetryError(cut)
@@ -205,7 +205,7 @@ class CommandLog:
                 return read()
             except (StoreBehindLogStartError, TopicMismatchError) as error:
                 if time.monotonic() - began > self._timeout_s:
-                    raise RetryError(f"{self.topic.name} changes while it is read: {error}; run again") from error
+                    raise RetryError(f"{self.topic.name} changed while it was read: {error}; run again") from error
             time.sleep(_PAUSE_S)
 
     def _look(self) -> Look:

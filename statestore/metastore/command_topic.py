@@ -167,8 +167,8 @@ class CommandTopic:
         while log.last_stable < target:
             if time.monotonic() > deadline:
                 raise OpenTransactionError(
-                    f"a transaction is open in {self.name} since offset {log.last_stable}, and hides commands up to "
-                    f"offset {target}; waited {self._timeout_s:g} s: "
+                    f"a transaction has been open in {self.name} since offset {log.last_stable}. It hides commands up "
+                    f"to offset {target}; waited {self._timeout_s:g} s: "
                     + advice(self._servers, self.partition, log.last_stable, self._timeout_s)
                 )
             time.sleep(_PAUSE_S)  # a marker is written a moment after its commit was answered

@@ -292,7 +292,7 @@ def check_round_trip(command: Command) -> bytes:
     except (UnreadableCommandError, NewerCommandError) as error:
         raise InvalidCommandError(f"the {command.kind} command does not read back: {error}") from error
     if found != command or encode(found) != value:
-        raise InvalidCommandError(f"the {command.kind} command reads back as another one: {value.decode()[:500]}")
+        raise InvalidCommandError(f"the {command.kind} command reads back as a different one: {value.decode()[:500]}")
     return value
 
 

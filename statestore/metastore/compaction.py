@@ -48,9 +48,9 @@ def _require_equal(log: CommandLog, offset: int, view: View) -> None:
     try:
         folded = fold(log.topic.read(offset, offset + 1))
     except StoreBehindLogStartError as error:
-        raise RetryError(f"another process compacts {log.topic.name}; run again if its log is still long") from error
+        raise RetryError(f"another process is compacting {log.topic.name}; run again if it is still long") from error
     if folded.reason or folded.catalogue != view.catalogue:
         raise InvalidCommandError(
-            f"the snapshot at offset {offset} of {log.topic.name} does not give the catalogue that was compacted "
-            f"({folded.reason or 'it gives another one'}); nothing was deleted"
+            f"the snapshot at offset {offset} of {log.topic.name} does not reproduce the catalogue that was "
+            f"compacted ({folded.reason or 'it gives a different one'}); nothing was deleted"
         )

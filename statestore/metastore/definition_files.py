@@ -61,7 +61,7 @@ def load_definitions(path: Path) -> dict[str, ApplicationDefinition]:
             raise DefinitionError(f"{file} cannot be read: {error}") from error
         for name, definition in defined.items():
             if name in found:
-                raise DefinitionError(f"{file} defines application {name}, which another file of {path} defines too")
+                raise DefinitionError(f"{file} defines application {name}, which another file of {path} also defines")
             found[name] = definition
     _require_side_by_side(found.values())
     return dict(sorted(found.items()))
@@ -143,7 +143,7 @@ def select(
     for name in applications:
         if name not in definitions:
             known = ", ".join(definitions) or "none"
-            raise UnknownApplicationError(f"no application {name!r} is defined; defined are: {known}")
+            raise UnknownApplicationError(f"no application {name!r} is defined; the applications are: {known}")
     chosen = [definitions[name] for name in dict.fromkeys(applications)] or list(definitions.values())
     known_stores = {store.name for definition in chosen for store in definition.stores}
     for store in stores:
@@ -156,7 +156,7 @@ def select(
 
 
 def _too_long(source: str) -> DefinitionError:
-    return DefinitionError(f"{source} is too long: expected at most {_MAX_BYTES} bytes; divide it into several files")
+    return DefinitionError(f"{source} is too long: expected at most {_MAX_BYTES} bytes; split it into several files")
 
 
 def _definition(document: object, source: str) -> ApplicationDefinition:
@@ -222,7 +222,7 @@ class _Loader(yaml.SafeLoader):
         event = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
             raise yaml.composer.ComposerError(
-                None, None, "anchors and aliases (&, *) are not accepted; write it out", event.start_mark
+                None, None, "anchors and aliases (&, *) are not accepted; write the value out", event.start_mark
             )
         if getattr(event, "tag", None) is not None:
             raise yaml.composer.ComposerError(None, None, "tags (!) are not accepted", event.start_mark)

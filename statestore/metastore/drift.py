@@ -206,7 +206,7 @@ def repair(drift: Drift, topics: Topics, metastore: Metastore) -> None:
                 record_topics(metastore, drift.application, [found], replacing=frozenset({topic.name}))
             return
     raise InputError(
-        f"{drift.subject} is not a topic of application {drift.application} any longer. Run `statestore drift` again"
+        f"{drift.subject} is no longer a topic of application {drift.application}. Run `statestore drift` again"
     )
 
 
@@ -253,7 +253,7 @@ def _internal(
 
 
 def _wrong_partitions(found: Topic, application: str, count: int) -> Drift:
-    expected, todo = f"{count} partitions", "they cannot change while there is state: apply it under another name"
+    expected, todo = f"{count} partitions", "partitions cannot change while there is state: apply it under another name"
     return Drift(
         Kind.PARTITIONS, found.name, application, expected, f"{found.partitions} partitions", Remedy.BY_HAND, todo
     )

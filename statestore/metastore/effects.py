@@ -134,8 +134,8 @@ def resolve_partitions(
         there = topics.describe(needed)
         problems += [
             f"internal topic {topic.name} has {topic.partitions} partitions, expected {needed[topic.name].partitions}: "
-            "that of an application with state cannot change; give the application another name, or, if the topic was "
-            "left by one that was dropped, delete it"
+            "the number of an application with state cannot change; give the application another name, or delete the "
+            "topic if a dropped application left it"
             for topic in there.values()
             if topic.partitions != needed[topic.name].partitions
         ]
@@ -171,9 +171,9 @@ def _of_another_kind(configs: Mapping[str, Mapping[str, str]], found: Sequence[I
         policy, expected = configs[topic.name]["cleanup.policy"], topic.config["cleanup.policy"]
         if "compact" in policies(policy) and policies(policy) != policies(expected):
             yield (
-                f"internal topic {topic.name} is there, with cleanup.policy {policy}, expected {expected}: it was made "
-                "for another kind of store. Give the store another name, or delete the topic; if its records are this "
-                "very store's, set the topic's cleanup.policy"
+                f"internal topic {topic.name} exists with cleanup.policy {policy}, expected {expected}: it was created "
+                "for another kind of store. Give the store another name, or delete the topic. If its records belong to "
+                "this store, set the topic's cleanup.policy"
             )
 
 

@@ -149,8 +149,8 @@ def require_takeover(made_for: Mapping[str, Defined], new: PutApplication) -> No
     changes = [f"stores.{name}.{change}" for name, old in made_for.items() for change in _store_changes(name, old, new)]
     if changes:
         raise InvalidCommandError(
-            f"application {new.definition.name}: the changelogs of stores that are added again were written by other "
-            f"definitions of them: {'; '.join(changes)}. Give the stores other names, or go back to the former "
+            f"application {new.definition.name}: the changelogs of stores that are added again were written with "
+            f"different definitions: {'; '.join(changes)}. Give the stores other names, or return to the former "
             "definitions. If you no longer need the old rows, delete the changelog topics and the stores' directories "
             "(`statestore drift` lists them), then apply again"
         )
@@ -304,7 +304,7 @@ def _moves(was: _Home, now: _Home, before: Mapping[str, int], partitions: Mappin
     if was.subtopology != now.subtopology:
         yield (
             f"subtopology: {was.subtopology} -> {now.subtopology}, other tasks (group_by, and the order of the "
-            "aggregations that have one, decide on it)"
+            "aggregations that have one, determine it)"
         )
     elif was.topic != now.topic:
         yield f"input_topic: {was.topic} -> {now.topic}, which holds other records"

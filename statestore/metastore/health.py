@@ -91,7 +91,7 @@ def reason_of(of_topic: str, of_backup: str) -> str:
     if not of_backup:
         return of_topic
     if not of_topic:
-        return f"{of_backup}. If the topic is right, delete the backup: the next command makes it anew"
+        return f"{of_backup}. If the topic is right, delete the backup: the next command recreates it"
     return f"{of_topic}; and {of_backup}. Put an intact copy of the backup in its place"
 
 
@@ -110,8 +110,8 @@ def require_running(view: View) -> None:
 def _damage_of_topic(found: Found, topic: Topic, log: LogRange) -> str:
     if topic.partitions != 1:
         return (
-            f"topic {found.name} has {topic.partitions} partitions, expected 1: the order of commands is that of one "
-            "log"
+            f"topic {found.name} has {topic.partitions} partitions, expected 1: only one partition keeps the order of "
+            "commands"
         )
     if found.unreadable:
         return found.unreadable
@@ -121,8 +121,8 @@ def _damage_of_topic(found: Found, topic: Topic, log: LogRange) -> str:
         return f"topic {found.name} was emptied: all records before offset {log.start} were deleted"
     if found.records[0].key != SNAPSHOT_KEY:
         return (
-            f"the records of {found.name} before offset {log.start} were deleted, and the first one left, at offset "
-            f"{found.records[0].offset}, is no snapshot of what they made"
+            f"the records of {found.name} before offset {log.start} were deleted, and the first remaining one, at "
+            f"offset {found.records[0].offset}, is not a snapshot of their catalogue"
         )
     return ""
 
@@ -133,7 +133,7 @@ def _difference(found: Found, log: LogRange, backup: BackupContent) -> str:
     if last is None:
         return ""
     if log.last_stable <= last and log.start <= last:
-        return f"topic {found.name} was shortened: it ends at offset {log.last_stable}, the backup knows offset {last}"
+        return f"topic {found.name} was shortened: it ends at offset {log.last_stable}, the backup has offset {last}"
     ours = (record for record in found.records if record.offset <= last)
     theirs = (record for record in backup.records if record.offset >= found.first)
     for here, there in zip_longest(ours, theirs):

@@ -79,7 +79,7 @@ def _told(program: subprocess.Popen[bytes], told: IO[bytes], said: IO[bytes], lo
             program.wait()
             said.seek(max(said.seek(0, os.SEEK_END) - _SHOWN_BYTES, 0))
             last = said.read().decode(errors="replace").strip()
-            yield f"{loading} ended the process that loaded it, with code {program.returncode}. Its last words: {last}"
+            yield f"{loading} ended the process that loaded it, with code {program.returncode}. Its last output: {last}"
             return
         found: dict[str, Any] = json.loads(line)
         if "ended" in found:
@@ -88,7 +88,7 @@ def _told(program: subprocess.Popen[bytes], told: IO[bytes], said: IO[bytes], lo
             yield found["problem"].encode(errors="backslashreplace").decode()
         loading = found.get("loading", loading)
         allowed_s = _START_S if ": suite " in loading else load_s
-    yield f"{loading} was not loaded after {allowed_s:g} s. Make sure that importing it ends"
+    yield f"{loading} did not load within {allowed_s:g} s. Make sure that its import finishes"
 
 
 def _line(told: IO[bytes], allowed_s: float) -> bytes | None:

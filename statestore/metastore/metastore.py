@@ -119,11 +119,11 @@ class Metastore:
         except InputError as error:
             found = look.view._replace(catalogue=fold(records[:1]).catalogue)
             if found.catalogue.digest() != pin.digest:
-                raise InputError(f"catalogue {pin} no longer exists: {error}. Pin the present catalogue") from error
+                raise InputError(f"catalogue {pin} no longer exists: {error}. Pin the current catalogue") from error
         if found.catalogue.digest() != pin.digest:
             raise InputError(
                 f"the catalogue at offset {pin.offset} has digest {found.catalogue.digest()}, expected {pin.digest}: "
-                "the command topic was recreated since then, or is another topic. Pin the present catalogue"
+                "the command topic was recreated since then, or is another topic. Pin the current catalogue"
             )
         return found._replace(offset=pin.offset)
 
@@ -166,8 +166,8 @@ def _as_of(look: Look, records: Sequence[CommandRecord], at: int) -> View:
         raise InputError(f"there is no offset {at} in the command topic: it ends at {look.position}")
     if records and records[0].key == SNAPSHOT_KEY and at <= records[0].offset:
         raise InputError(
-            f"the commands before offset {records[0].offset} were compacted into the snapshot there: the catalogue as "
-            f"it was at offset {at} is gone"
+            f"the commands before offset {records[0].offset} were compacted into the snapshot there: the catalogue at "
+            f"offset {at} is no longer available"
         )
     folded = fold(record for record in records if record.offset < at)
     return look.view._replace(catalogue=folded.catalogue, offset=folded.offset)

@@ -14,7 +14,7 @@ from statestore.errors import InvalidCommandError
 from statestore.metastore.evolution import internal_topic_names, topics_read, written_topics
 
 #: Why Kafka refuses to have two topics side by side: names of its metrics have no dots.
-ALIKE = "Kafka takes . and _ in names of topics for the same"
+ALIKE = "Kafka treats . and _ in topic names as the same"
 
 
 def twins(wanted: Iterable[str], there: Iterable[str]) -> dict[str, str]:
@@ -69,16 +69,16 @@ class OwnedTopics:
         name, own = definition.name, dict[str, str]()
         for topic in internal_topic_names(definition):
             if (twin := own.setdefault(_alike(topic), topic)) != topic:
-                yield f"its topics {twin} and {topic} cannot be side by side: {ALIKE}; rename one"
+                yield f"its topics {twin} and {topic} cannot both exist: {ALIKE}; rename one"
             for other, theirs in self._others(self._internal, topic, name):
                 if theirs == topic:
                     yield f"it and application {other} would share the internal topic {topic}; rename one, or a store"
                 else:
-                    yield f"its topic {topic} cannot be beside {theirs} of application {other}: {ALIKE}; rename one"
+                    yield f"its topic {topic} cannot exist beside {theirs} of application {other}: {ALIKE}; rename one"
             for other, theirs in self._others(self._written, topic, name):
                 yield f"only it may write to its internal topic {topic}; application {other} writes to {theirs}"
         if definition.input_topic in (*own.values(), *topics_read(definition)[1:]):
-            yield f"input_topic: {definition.input_topic} is its own internal topic: it would feed on itself"
+            yield f"input_topic: {definition.input_topic} is its own internal topic: it would read what it writes"
         for topic, role in written_topics(definition).items():
             for other, theirs in self._others(self._internal, topic, name):
                 yield f"{role} topic {topic}: only application {other} may write to its internal topic {theirs}"

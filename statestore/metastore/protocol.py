@@ -203,7 +203,7 @@ class CommandWriter:
             if self._is_in_log(logged, fenced=isinstance(error, FencedError)):
                 return
             if isinstance(error, CommitOutcomeUnknownError):
-                raise RetryError(f"{error}; that is settled: the command is not in the log") from error
+                raise RetryError(f"{error}; a check has shown that the command is not in the log") from error
             raise
 
     def _is_in_log(self, logged: CommandRecord, *, fenced: bool) -> bool:
@@ -223,8 +223,9 @@ class CommandWriter:
             return any(map(logged.is_same, self._log.topic.read(logged.offset, logged.offset + 1)))
         except StateStoreError as error:
             raise CommitOutcomeUnknownError(
-                f"the command was sent to {self._log.topic.name}, offset {logged.offset}; its commit was not answered, "
-                f"and looking for it failed, too: {error}. When Kafka is back, `statestore history` tells"
+                f"the command was sent to {self._log.topic.name}, offset {logged.offset}; Kafka did not answer its "
+                f"commit, and the check for it failed as well: {error}. Once Kafka is back, `statestore history` "
+                "shows the outcome"
             ) from error
 
     def _saved(self, after: Look) -> tuple[str, ...]:
@@ -234,7 +235,7 @@ class CommandWriter:
             if self._log.save(after) is None:
                 self._log.look(strict=True)
         except StateStoreError as error:
-            return (f"the command is committed, but not in the backup yet: {error}",)
+            return (f"the command is committed, but not yet in the backup: {error}",)
         return ()
 
 

@@ -80,7 +80,7 @@ def _require_latest(topics: Topics, application: str, added: Mapping[str, str], 
         later = sorted((numbers[topic.name], topic.name) for topic in there if (topic.name, topic.topic_id) in known)
         if later:
             raise InvalidCommandError(
-                f"application {application}: stores.{store}.changelog: the store had {later[-1][1]} last, and {wanted} "
+                f"application {application}: stores.{store}.changelog: the store last had {later[-1][1]}, and {wanted} "
                 "has the rows from before it was overwritten. Name the last one, or delete it"
             )
 

@@ -48,7 +48,7 @@ def plan_restore(log: CommandLog) -> RestorePlan:
     _usable(backup)
     if not log.look().reason:
         raise InputError(
-            f"topic {log.topic.name} has all that the backup {backup.path} has: there is nothing to restore"
+            f"topic {log.topic.name} has everything that the backup {backup.path} has: there is nothing to restore"
         )
     return _planned(log, backup)
 
@@ -69,7 +69,7 @@ def restore_backup(log: CommandLog, open_writer: Callable[[], TransactionalWrite
         if log.topic.describe() is not None:
             log.topic.wait_until_stable(log.topic.ends().high_watermark)
         if _planned(log, backup) != plan:
-            raise RetryError(f"{log.topic.name} or its backup has changed since it was asked about; run again")
+            raise RetryError(f"{log.topic.name} or its backup has changed since the restore was planned; run again")
         if plan.kept:
             backup.write(backup.read_whole().mark.topic_id, _in_one(plan))
             kill_switch.reached("all commands in the backup, the topic still there")
@@ -87,8 +87,8 @@ def restore_backup(log: CommandLog, open_writer: Callable[[], TransactionalWrite
         replayed = log.topic.read(ends.start, ends.high_watermark)
         if fold(replayed).catalogue != fold(records).catalogue:
             raise BackupError(
-                f"restored, {log.topic.name} has {len(replayed)} commands, the backup {len(records)}, and it gives "
-                "another catalogue: another process writes to it. The backup is as it was; run again"
+                f"after the restore, {log.topic.name} has {len(replayed)} commands, the backup {len(records)}, and its "
+                "catalogue differs: another process writes to it. The backup was not changed; run again"
             )
         kill_switch.reached("commands replayed, the backup still of the old topic")
         backup.write(topic.topic_id, replayed)
@@ -150,7 +150,7 @@ def _sorted_out(
             rebuild.apply(command_of(record))
         except NewerCommandError as error:
             raise NewerCommandError(
-                f"the record at offset {record.offset} of {topic} would be lost, nothing was deleted: {error}"
+                f"the record at offset {record.offset} of {topic} would be lost, so nothing was deleted: {error}"
             ) from error
         except UnreadableCommandError as error:
             lost.append(f"offset {record.offset}: {error}")
@@ -161,9 +161,9 @@ def _sorted_out(
     if strays:
         more = "" if len(strays) <= _MOST_SHOWN else f"; and {len(strays) - _MOST_SHOWN} more"
         raise InputError(
-            f"topic {topic} has commands that the backup has not, and that do not follow on it; nothing was deleted. "
-            "Is it the topic of this backup? If they are not needed, delete the topic and run again. "
-            f"{'; '.join(strays[:_MOST_SHOWN])}{more}"
+            f"topic {topic} has commands that are not in the backup and do not continue it. Nothing was deleted. "
+            "Check that this is the topic of the backup. If the commands are not needed, delete the topic and run "
+            f"again. {'; '.join(strays[:_MOST_SHOWN])}{more}"
         )
     return kept, lost
 

@@ -79,7 +79,7 @@ def test_one_application_also_if_it_is_left_out_otherwise():
 
 
 def test_an_unknown_application_is_named_together_with_the_known_ones():
-    with pytest.raises(InputError, match=r"no 'flights' is defined; defined are: flight-delays"):
+    with pytest.raises(InputError, match=r"no 'flights' is defined; the applications are: flight-delays"):
         chosen_applications({"application": "flights"}, APPLICATIONS)
 
 

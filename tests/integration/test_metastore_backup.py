@@ -135,7 +135,7 @@ def test_a_command_whose_backup_fails_is_acknowledged_with_a_warning(
     ):
         done = metastore.submit(put("airports"))
     (warning,) = done.warnings
-    assert "is committed, but not in the backup yet" in warning
+    assert "is committed, but not yet in the backup" in warning
     assert service.ids() == [1, 2, 3]
     assert names(metastore.view().catalogue) == ["airports", "flights", "weather"]
     assert_backed_up(service)
@@ -244,7 +244,7 @@ def _write_garbage(service: Service) -> None:
 
 BOTH: dict[str, tuple[Callable[[Service], None], str]] = {
     "the topic is gone": (_delete, "is gone"),
-    "its start was deleted": (lambda service: broker.delete_records(service.servers, service.topic, 2), "no snapshot"),
+    "its start was deleted": (lambda service: broker.delete_records(service.servers, service.topic, 2), "a snapshot"),
     "it has a record that is no command": (_write_garbage, "is not a command"),
 }
 
@@ -267,6 +267,6 @@ def test_where_topic_and_backup_are_damaged_both_are_named_and_neither_is_to_be_
 
 def test_the_backup_of_another_service_is_refused(service: Service, tmp_path: Path) -> None:
     other = Metastore(service.servers, f"{service.service_id}-other", service.backup, 10)
-    assert "it is of service" in other.view().reason
-    with pytest.raises(MetastoreDegradedError, match="it is of service"):
+    assert "it belongs to service" in other.view().reason
+    with pytest.raises(MetastoreDegradedError, match="it belongs to service"):
         other.submit(put("airports"))

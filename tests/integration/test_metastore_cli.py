@@ -220,7 +220,7 @@ def test_a_command_that_is_committed_is_told_of_although_its_topics_cannot_be_ma
         ran = command("apply", command.file(definition), "--json", str(report), "--yes")
     assert ran.code == 2
     assert f"{definition.name}: command 1 at offset 0" in lines(ran.out)
-    assert f"application {definition.name} is in the catalogue; apply it again when" in ran.err
+    assert f"application {definition.name} is in the catalogue, but its internal topics were not created" in ran.err
     content = json.loads(report.read_text())
     assert content["commands"] == [{"application": definition.name, "id": 1, "offset": 0}]
     assert (content["applied"], content["catalogue"]) == (False, str(command.metastore.view().pin))
@@ -307,7 +307,7 @@ def test_describe_shows_stores_topics_and_who_changed_it(command: CatalogueComma
     for expected in (definition.input_topic, changelog, topic_id, "1_0 to 1_1", entry.changed_by):
         assert expected in out
     ran = command("describe", "no-such")
-    assert (ran.code, f"no application 'no-such' is in the catalogue; there are: {definition.name}" in ran.err) == (
+    assert (ran.code, f"'no-such' is in the catalogue; the applications are: {definition.name}" in ran.err) == (
         2,
         True,
     )

@@ -196,7 +196,7 @@ def test_a_store_whose_changelog_kafka_would_not_make_is_refused_before_anything
     changelog = f"{definition.name}-counts.x-changelog"
     with pytest.raises(StateStoreError, match="collides with existing topic"):
         catalogued.topics.create(changelog, 1, {})
-    with pytest.raises(TopicMismatchError, match=rf"{changelog} cannot be created beside topic {other}: Kafka takes"):
+    with pytest.raises(TopicMismatchError, match=rf"{changelog} cannot be created beside topic {other}: Kafka treats"):
         catalogued.apply(definition)
     assert catalogued.metastore.view().topic_id is None
 
@@ -236,9 +236,7 @@ def test_a_store_of_another_kind_does_not_take_over_the_log_of_one_that_was_take
     catalogued.apply(changed(definition, stores=[counts, before]))
     catalogued.apply(definition)
     turned, changelog = changed(definition, stores=[counts, now]), f"{definition.name}-more-changelog"
-    with pytest.raises(
-        TopicMismatchError, match=rf"{changelog} is there, with cleanup.policy .* another kind of store"
-    ):
+    with pytest.raises(TopicMismatchError, match=rf"{changelog} exists with cleanup.policy .* another kind of store"):
         catalogued.apply(turned)
     assert catalogued.catalogue.entry(definition.name).definition == definition
     catalogued.apply(changed(definition, stores=[counts, before]))

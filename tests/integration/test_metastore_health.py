@@ -142,7 +142,7 @@ DAMAGE: dict[str, tuple[Callable[[Service], None], str]] = {
     "recreated": (_recreated, "was deleted and created again"),
     "recreated with the same commands": (_recreated_with_the_same_commands, "was deleted and created again"),
     "emptied": (_emptied, "was emptied"),
-    "shortened at its start": (_shortened_at_its_start, "is no snapshot"),
+    "shortened at its start": (_shortened_at_its_start, "is not a snapshot"),
 }
 
 

@@ -85,7 +85,7 @@ def test_what_can_be_loaded_is_applied_and_what_cannot_is_refused_with_nothing_w
 def test_code_that_hangs_is_given_up_at_the_deadline(code: Code) -> None:
     hanging = code.add("import time\ntime.sleep(3600)")
     definition = code.define(processor=f"{hanging}:process")
-    expected = f"application {definition.name}: processor {hanging}:process was not loaded after 0.2 s"
+    expected = f"application {definition.name}: processor {hanging}:process did not load within 0.2 s"
     with pytest.raises(DefinitionError, match=expected):
         require_loadable([definition], load_s=0.2)
 

@@ -79,7 +79,7 @@ def test_c4_catching_up_for_too_long_aborts_and_writes_nothing(service: Service,
     hanging = broker.transaction(service.servers, service.topic, [(b"k", b"v")], end="open")
     before = service.log
     steps.clear()
-    with pytest.raises(OpenTransactionError, match="a transaction is open"):
+    with pytest.raises(OpenTransactionError, match="a transaction has been open"):
         service.metastore(timeout_s=6).submit(put("weather"))
     assert steps == ["init", "begin", "abort", "close"]
     assert service.log == before

@@ -111,7 +111,7 @@ def test_without_a_backup_nobody_is_asked_and_nothing_is_deleted(
     ran = Command(monkeypatch, capfd, settings).answered("n", "metastore", "restore-backup")
     assert (ran.code, "STATESTORE_METASTORE_BACKUP" in ran.err, "[y/N]" in ran.err) == (2, True, False)
     service.backup.unlink()
-    with pytest.raises(BackupError, match="there is no backup"):
+    with pytest.raises(BackupError, match="does not exist, so nothing can be restored"):
         _planned(service)
     assert len(service.logged()) == 3
 

@@ -20,7 +20,7 @@ def _unchecked(**fields: object) -> PutApplication:
 
 
 BAD: dict[str, Callable[[], Command]] = {
-    "reads back as another": lambda: _unchecked(commit_interval_ms="1000"),
+    "reads back as a different one": lambda: _unchecked(commit_interval_ms="1000"),
     "does not read back": lambda: _unchecked(name="../weather"),
     "cannot be written": lambda: _unchecked(processor="\ud800"),
 }

@@ -178,7 +178,7 @@ def _assert_one_line(started: subprocess.Popen[str], code: int, line: str) -> No
             ["verify", "--application", "unknown"],
             {},
             2,
-            "verify: UnknownApplicationError: no application 'unknown' is defined; defined are: known",
+            "verify: UnknownApplicationError: no application 'unknown' is defined; the applications are: known",
             id="unknown application",
         ),
         pytest.param(

@@ -370,7 +370,7 @@ def test_bad_input_is_refused_before_anything_is_done(logged_store: LoggedStores
     store = logged_store()
     name = store.application.name
 
-    with pytest.raises(UnknownApplicationError, match=f"no application 'other' is defined; defined are: {name}"):
+    with pytest.raises(UnknownApplicationError, match=f"'other' is defined; the applications are: {name}"):
         _run(store, applications=["other"])
     with pytest.raises(UnknownStoreError, match=r"no store 'other' .*; the stores are: counts"):
         _run(store, stores=["other"])

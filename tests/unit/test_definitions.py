@@ -205,7 +205,7 @@ def test_an_application_in_two_documents_is_refused():
 def test_applications_whose_topics_kafka_takes_for_the_same_are_refused(tmp_path):
     for name in ("a.b", "a_b"):
         (tmp_path / f"{name}.yaml").write_text(GOOD.format(name=name, store="s"))
-    with pytest.raises(DefinitionError, match=r"a\.b-s-changelog of application a\.b: Kafka takes \. and _"):
+    with pytest.raises(DefinitionError, match=r"a\.b-s-changelog of application a\.b: Kafka treats \. and _"):
         load_definitions(tmp_path)
 
 
@@ -418,7 +418,7 @@ def test_what_is_named_is_chosen_once_in_the_order_asked_and_all_where_nothing_i
 
 @pytest.mark.parametrize("name", ["gamma", "", "alpha ", "../alpha"])
 def test_an_unknown_application_is_refused_with_those_that_there_are(directory, name):
-    with pytest.raises(UnknownApplicationError, match="defined are: alpha, beta"):
+    with pytest.raises(UnknownApplicationError, match="the applications are: alpha, beta"):
         select(load_definitions(directory), [name], [])
 
 
@@ -430,7 +430,7 @@ def test_a_store_of_none_of_the_applications_is_refused_with_those_that_there_ar
 
 def test_nothing_is_defined_and_something_asked_for(tmp_path):
     assert select(load_definitions(tmp_path), [], []) == []
-    with pytest.raises(InputError, match="defined are: none"):
+    with pytest.raises(InputError, match="the applications are: none"):
         select({}, ["app"], [])
     with pytest.raises(InputError, match="the stores are: none"):
         select({}, [], ["s"])

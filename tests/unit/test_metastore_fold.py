@@ -152,7 +152,7 @@ def test_a_catalogue_taken_from_a_rebuild_is_not_changed_by_what_the_rebuild_doe
 
 
 def test_an_unknown_application_is_named_with_those_that_there_are():
-    with pytest.raises(UnknownApplicationError, match="no application 'c' is in the catalogue; there are: a, b"):
+    with pytest.raises(UnknownApplicationError, match="'c' is in the catalogue; the applications are: a, b"):
         BOTH.entry("c")
 
 
@@ -171,9 +171,9 @@ def test_a_command_that_is_not_the_next_one_is_refused(command, number):
 @pytest.mark.parametrize(
     ("command", "match"),
     [
-        (DropApplication(name="c"), "no application 'c' is in the catalogue; there are: a, b"),
+        (DropApplication(name="c"), "no application 'c' is in the catalogue; the applications are: a, b"),
         (DropStore(application="c", store="s"), "no application 'c'"),
-        (adopted(store="x"), "a has no store 'x' any longer"),
+        (adopted(store="x"), "a no longer has a store 'x'"),
         (adopted(before="a-s-changelog-3"), "is a-s-changelog, expected a-s-changelog-3"),
         (adopted(topic="b-s-changelog"), "is not a valid changelog name for a/s"),
         (adopted(format="timestamped-in-default"), "format timestamped-in-default is only for time-ordered windows"),
@@ -268,7 +268,7 @@ def test_a_snapshot_of_an_empty_catalogue_keeps_the_ids_too():
 
 @pytest.mark.parametrize("other", [EMPTY, after(BOTH, put(simple("a", "s", "t"))), after(BOTH, put(simple("c")))])
 def test_a_snapshot_that_is_not_what_was_before_it_is_refused(other):
-    refused(BOTH, stamped(other.snapshot(), BOTH.next_id, 1, WHO), "not the catalogue that the commands before it")
+    refused(BOTH, stamped(other.snapshot(), BOTH.next_id, 1, WHO), "not match the catalogue of the commands before it")
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])

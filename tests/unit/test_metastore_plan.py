@@ -163,11 +163,11 @@ def test_what_an_application_no_longer_has_may_be_another_s():
 @pytest.mark.parametrize(
     ("definition", "reason"),
     [
-        (simple("a", "s.t", "s_t"), "its topics a-s.t-changelog and a-s_t-changelog cannot be side by side"),
-        (simple("a", input_topic="a-s-changelog"), "it would feed on itself"),
+        (simple("a", "s.t", "s_t"), "its topics a-s.t-changelog and a-s_t-changelog cannot both exist"),
+        (simple("a", input_topic="a-s-changelog"), "it would read what it writes"),
         (
             simple("a", "s", aggregations=[{"store": "by", "group_by": "m:k"}], input_topic="a-by-repartition"),
-            "feed on",
+            "would read what it writes",
         ),
     ],
 )

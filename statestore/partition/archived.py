@@ -133,7 +133,7 @@ def _trouble(
     missing = missing_files(objects, snapshot.files) if look_at_files else []
     if missing:
         first = f"{missing[0].path} of {missing[0].bytes} bytes"
-        detail = f"the archive lacks {len(missing)} files of snapshot {snapshot.name}, or has others: {first}"
+        detail = f"the archive lacks {len(missing)} files of snapshot {snapshot.name}, or has different ones: {first}"
         return Standing(Status.CORRUPT, Action.FULL, detail)
     return None
 

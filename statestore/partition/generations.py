@@ -43,7 +43,7 @@ def newest_generation(spec: StorePartitionSpec) -> int:
         if spec.archive is not None:
             return history(spec.archive.open(), snapshot_directory(spec, spec.archive)).generation
     except (ArchiveUnavailableError, ArchiveAccessError) as error:
-        _log.warning("%s: its newest generation is not known: %s", spec.store_partition, error)
+        _log.warning("%s: its newest generation is unknown: %s", spec.store_partition, error)
     try:
         known = read_grown_from(spec.paths, spec.store.name)
     except SnapshotError:
@@ -87,16 +87,16 @@ def known_origin(
             by_hand=grown.by_hand,
         )
     raise SnapshotError(
-        f"{spec.store_partition} is here by {grown.begins}, and generation {found.generation} was begun by another "
-        f"store, on {begun.host}, by {begun.why}: it is not published. Restore it with mode snapshot. To publish "
-        f"this one anyway, roll it back twice"
+        f"{spec.store_partition} is here by {grown.begins}, but another store began generation {found.generation} "
+        f"on {begun.host}, by {begun.why}. The store here is not published. Restore it with mode snapshot. To "
+        f"publish it anyway, roll it back twice"
     )
 
 
 def outdated(known: GrownFrom, found: History) -> str | None:
     """Say why a store that is of its log is not to be followed by snapshots of now; None if it is. Pure."""
     if known.generation != found.generation:
-        return f"it is of generation {known.generation} and generation {found.generation} has begun"
+        return f"it belongs to generation {known.generation}, but generation {found.generation} has begun"
     if known.snapshot in found.suspects:
         return f"it grew from snapshot {known.snapshot}, which is suspect"
     return None
@@ -119,6 +119,6 @@ def superseded(spec: StorePartitionSpec, archive: ArchiveSpec) -> str | None:
     except SnapshotError as error:
         return str(error)
     if known is None:
-        unknown = f"generation {found.generation} has begun, and it is not known whether it is of that"
+        unknown = f"generation {found.generation} has begun, and it is unknown whether it belongs to that"
         return unknown if found.generation else None
     return None if known.begins is not None else outdated(known, found)

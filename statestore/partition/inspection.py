@@ -63,8 +63,8 @@ def inspect(
             return _open(spec, record, sealed=seal is not None)
     except UnknownFormatError as error:
         if not spec.owned:
-            return _unusable(spec, record, Status.UNKNOWN_FORMAT, f"{error}; no definition of ours owns it")
-        detail = f"{error}; its definition asks for {spec.store.format}"
+            return _unusable(spec, record, Status.UNKNOWN_FORMAT, f"{error}; no definition owns it")
+        detail = f"{error}; its definition specifies {spec.store.format}"
         return _unusable(spec, record, Status.DOWNGRADED, detail)
     except StoreUncleanError as error:
         return _unusable(spec, record, Status.UNCLEAN, str(error))._replace(sealed=False)
@@ -98,7 +98,7 @@ def _require_segments(spec: StorePartitionSpec) -> None:
     lost = sorted(name for name in seen if name not in here and starts[name] >= oldest - oldest % interval_ms)
     if lost:
         raise StoreCorruptedError(
-            f"store {spec.store.name} has lost {', '.join(str(spec.live / name) for name in lost)}: it was there when "
+            f"store {spec.store.name} has lost {', '.join(str(spec.live / name) for name in lost)}: it existed when "
             "the store was last verified, and had not expired; restore the store from its changelog"
         )
 
@@ -121,8 +121,8 @@ def _require_nothing_since(spec: StorePartitionSpec) -> None:
         newest = max(directory.glob("*.sst"), key=lambda path: path.stat().st_mtime_ns, default=None)
         if newest is not None and newest.stat().st_mtime_ns > offsets_ns:
             raise StoreUncleanError(
-                f"{newest} is newer than {spec.paths.checkpoint}: the application was killed, and what it wrote and "
-                "never committed may be in the store; if it processes at least once, add --at-least-once"
+                f"{newest} is newer than {spec.paths.checkpoint}: the application was killed, and uncommitted "
+                "writes may be in the store; if it processes at least once, add --at-least-once"
             )
 
 

@@ -80,8 +80,8 @@ class Lost(NamedTuple):
 _NOTHING = Lost(Loss.NONE)
 NO_LOG = LogRange(0, 0, 0)
 LACKS_VERSIONS = (
-    "its changelog was compacted: earlier versions may be gone from it, and latest ones behind which an earlier one of "
-    "their key was logged"
+    "its changelog was compacted: earlier versions may be missing from it, and so may the latest version of a key if "
+    "an earlier one was logged after it"
 )
 
 
@@ -102,7 +102,7 @@ def rebuild_loss(had: Had, supply: Supply, *, retention_ms: int | None, now_ms: 
     """
     found = _rebuild_loss(had, supply, retention_ms, now_ms) if had.anything else _NOTHING
     if had.foreign and found.loss is not Loss.LIKELY:
-        return Lost(Loss.UNPROVEN, "what lies in its place is another store partition's, and may be its only copy")
+        return Lost(Loss.UNPROVEN, "in its place is the store of another store partition, perhaps its only copy")
     return found
 
 
@@ -111,31 +111,31 @@ def _rebuild_loss(had: Had, supply: Supply, retention_ms: int | None, now_ms: in
     if supply.changelog is None:
         return Lost(Loss.LIKELY, "its changelog topic does not exist", Status.REPLACED)
     if record is not None and record.topic_id != supply.changelog.topic_id:
-        why = f"its changelog was topic {record.topic_id} and is topic {supply.changelog.topic_id} now"
+        why = f"its changelog was topic {record.topic_id} and is now topic {supply.changelog.topic_id}"
         return Lost(Loss.LIKELY, why, Status.REPLACED)
     seen = (
         0 if had.committed is None else next_offset(had.committed, record.seen_end(had.committed) if record else None)
     )
     if seen > log.high_watermark:
-        why = f"it had offsets up to {seen - 1}, its changelog ends at {log.high_watermark}"
+        why = f"it had offsets up to {seen - 1}, but its changelog ends at {log.high_watermark}"
         return Lost(Loss.LIKELY, why, Status.AHEAD)
     if supply.cut_at is not None:
         why = f"its changelog was cut at offset {supply.cut_at} and has other records from there on"
         return Lost(Loss.LIKELY, why, Status.AHEAD)
     needed = record.needed_from if record else None
     if log.start > (needed or 0) and not _has_expired(had, supply, retention_ms, now_ms):
-        known = "" if needed is None else f", and needed from {needed} on"
+        known = "" if needed is None else f", but is needed from {needed} on"
         return Lost(Loss.LIKELY, f"its changelog begins at offset {log.start}{known}", Status.TRUNCATED)
     if log.start >= log.high_watermark and not log.start:
         if had.uncommitted and record is not None and record.end == 0 and not record.adopted:
             return Lost(Loss.UNPROVEN, "its changelog was empty when it was begun, and nothing in it was committed")
         return Lost(Loss.LIKELY, "its changelog is empty", Status.AHEAD)
     if had.committed is None:
-        return Lost(Loss.UNPROVEN, "how far it was in its changelog is not known")
+        return Lost(Loss.UNPROVEN, "its position in its changelog is unknown")
     if record is None:
-        return Lost(Loss.UNPROVEN, "which topic its offsets belong to was never recorded")
+        return Lost(Loss.UNPROVEN, "the topic that its offsets belong to was never recorded")
     if record.adopted:
-        return Lost(Loss.UNPROVEN, "it was there before its first record, and rows of an earlier log may be in it")
+        return Lost(Loss.UNPROVEN, "it existed before its first record, and may contain rows of an earlier log")
     if supply.lacks_versions:
         return Lost(Loss.UNPROVEN, LACKS_VERSIONS)
     return _NOTHING
@@ -226,7 +226,7 @@ def repartitioned(spec: StorePartitionSpec, tasks: int | None) -> VerifyRow | No
     expected = f"at least {spec.partition.partition + 1}" if tasks is None else str(tasks)
     detail = (
         f"changelog topic {spec.partition.topic} has {found} partitions, expected {expected}, one for each task: "
-        "keys are not in the partitions of their tasks; recreate the topics with their former numbers of "
+        "keys are not in the partitions of their tasks; recreate the topics with their former number of "
         "partitions, or process the input again with a new application name"
     )
     return row(spec, Status.REPARTITIONED, Action.BY_HAND, detail)
@@ -303,7 +303,7 @@ def with_loss(found: VerifyRow, lost: Lost) -> VerifyRow:
     found = found.model_copy(update={"loss": lost.loss, "loss_detail": lost.why, "loss_cause": cause})
     if lost.loss is not Loss.LIKELY or found.action is not Action.FULL:
         return found
-    detail = f"{found.detail}; a rebuild would lose something: {lost.why}".removeprefix("; ")
+    detail = f"{found.detail}; a rebuild would lose data: {lost.why}".removeprefix("; ")
     return found.model_copy(update={"action": Action.BY_HAND, "detail": detail})
 
 
@@ -327,7 +327,7 @@ def may_be_archived(found: VerifyRow) -> bool:
 
 
 #: What helps if the stores are the last copy of the state.
-RESEED = "if the stores are whole, `statestore rewrite reseed` writes the changelog anew from them"
+RESEED = "if the stores are intact, `statestore rewrite reseed` recreates the changelog from them"
 
 
 def _without_log(spec: StorePartitionSpec, seen: Inspection) -> Standing:
@@ -354,7 +354,7 @@ def _of_present(spec: StorePartitionSpec, seen: Inspection, log: LogRange, first
     if seen.empty and seen.committed is None:
         return found._replace(status=Status.EMPTY)
     if seen.upgrade_pending:
-        detail = f"rows in an older format are left; they are read as {spec.store.format}, and move when written to"
+        detail = f"rows still have an older format; they are read as {spec.store.format}, and migrate when written"
         return Standing(Status.OLD_FORMAT, Action.NONE, detail)
     return found
 
@@ -415,7 +415,7 @@ def with_contents(found: VerifyRow, contents: Contents) -> VerifyRow:
     if not contents.differing:
         return found
     said = (
-        f"{contents.differing} rows are not what the changelog gives: {contents.other_value} have another value, "
+        f"{contents.differing} rows differ from the changelog: {contents.other_value} have another value, "
         f"{contents.only_in_store} are only in the store, {contents.only_in_log} only in the log"
     )
     return in_trouble(found, Status.DIVERGED, said)

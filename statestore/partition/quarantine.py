@@ -20,9 +20,9 @@ from statestore.statedir.sidecar import beside_quarantined
 from statestore.statedir.swap import unused_label
 
 #: What is known of a predecessor whose judgement was kept in a file that is damaged, or was not kept.
-UNREADABLE = "how it was judged when it was replaced cannot be read any more"
-ANOTHER_LOG = "the live store is not known to have the same changelog as it had"
-UNJUDGED = "how it was judged when it was replaced is not known"
+UNREADABLE = "its status when it was replaced can no longer be read"
+ANOTHER_LOG = "the live store may have a different changelog than it had"
+UNJUDGED = "its status when it was replaced is unknown"
 
 
 def quarantined(paths: TaskPaths, store: str) -> list[Path]:

@@ -117,8 +117,8 @@ def _require_same_changelog(store: StorePartitionSpec, found: Path) -> None:
     """Refuse a store that got other rows: its offsets are those of a former changelog."""
     if found.name.startswith(_OTHER_ROWS):
         raise InputError(
-            f"{store.store_partition} was rewritten: the catalogue names another changelog since, and {found} goes "
-            "with the one before. `statestore rewrite undo` goes back to that changelog and its stores; after an "
+            f"{store.store_partition} was rewritten: the catalogue now names another changelog, and {found} belongs "
+            "to the one before. `statestore rewrite undo` returns to that changelog and its stores; after an "
             "undo, write the rows again"
         )
 
@@ -135,6 +135,6 @@ def require_replaced(store: StorePartitionSpec) -> Path:
     if found is None:
         raise InputError(
             f"{store.store_partition} has no replaced store in {store.paths.quarantine(store.store.name, '_').parent}: "
-            "no restore has replaced it, or a validation has passed since, or the store was kept for as long as is set"
+            "no restore has replaced it, or a validation has passed since, or the time to keep the store has passed"
         )
     return found

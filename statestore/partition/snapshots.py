@@ -171,7 +171,7 @@ def _require_fold(spec: StorePartitionSpec, record: StoreRecord) -> None:
     """Refuse to publish a store that may not be what its log gives."""
     if record.at_least_once:
         raise SnapshotError(
-            f"{spec.store_partition} was written at least once, so it may not be what its changelog gives: it is not "
+            f"{spec.store_partition} was written at least once, so it may differ from its changelog: it is not "
             "published; restore it with mode full and --force"
         )
 
@@ -242,7 +242,7 @@ def archived_loss(spec: StorePartitionSpec, found: History, newest: Manifest | N
     if newest is not None:
         return snapshot_loss(spec, newest)
     if any(one.name.generation == found.generation for one in found.snapshots):
-        return Lost(Loss.LIKELY, "none of its snapshots can be read, so nobody knows what they have")
+        return Lost(Loss.LIKELY, "none of its snapshots can be read, so what they have is unknown")
     return None
 
 

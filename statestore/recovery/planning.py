@@ -63,7 +63,7 @@ def require_partitions(store: StorePartitionSpec, tasks: int) -> None:
         raise TopicMismatchError(
             f"changelog topic {store.partition.topic} has {found} partitions, application {store.application} has "
             f"{tasks} tasks: keys are not in the partitions of their tasks, so no store can be restored from it; "
-            f"recreate the topics with their former numbers of partitions, or process the input again with a new "
+            f"recreate the topics with their former number of partitions, or process the input again with a new "
             f"application name"
         )
 

@@ -237,7 +237,7 @@ def test_a_copy_of_a_generation_that_was_replaced_elsewhere_does_not_come_back(n
     nodes.begin_generation_on("b")
     nodes.send([(b"new", b"value")])
     row = nodes.run_on("a")
-    assert "it is of generation 0 and generation 1 has begun" in brought(row)
+    assert "it belongs to generation 0, but generation 1 has begun" in brought(row)
     nodes.assert_on("a")
 
 
@@ -459,7 +459,7 @@ def test_a_damaged_copy_of_a_store_without_a_snapshot_is_kept_where_its_log_has_
     nodes.send([(b"new", b"value")])
     row = run_here(nodes.task_spec(archive=nodes.archive, state_dir=nodes.disk("a")), "run", TINY_RUN)
     assert row.failure is not None
-    assert "would lose something" in row.failure.message
+    assert "would lose data" in row.failure.message
     assert table.read_bytes() == b"no table"
     found = nodes.verify_on("b")
     assert (found.status, found.action, found.loss) == (Status.MISSING, Action.BY_HAND, "likely")

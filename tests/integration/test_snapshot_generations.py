@@ -85,7 +85,7 @@ def test_a_generation_that_comes_late_does_not_take_the_place_of_one_that_was_be
     archived.state_dir = here
     for _ in range(2):
         (row,) = archived.process([(b"newer", b"value")]).snapshots
-        assert "generation 1 was begun by another store" in row.failure.message
+        assert "another store began generation 1" in row.failure.message
         assert archived.snapshots() == [first.snapshot]
 
 
@@ -238,9 +238,9 @@ def test_an_older_copy_is_not_used_once_another_node_has_put_something_else_in_i
     assert archived.process([(b"newer", b"value")]).snapshots[0].failure is None
     assert why() is None
     archived.state_dir = here
-    assert why() == "it is of generation 0 and generation 1 has begun"
+    assert why() == "it belongs to generation 0, but generation 1 has begun"
     archived.store_spec().paths.snapshot(STORE).unlink()
-    assert "generation 1 has begun, and it is not known" in str(why())
+    assert "generation 1 has begun, and it is unknown" in str(why())
     (directory,) = archived.directories()
     archived.restored(force=True)
     assert why() is None

@@ -146,7 +146,7 @@ def logged_in(partitions):
 
 
 REPARTITIONED = (
-    "so no store can be restored from it; recreate the topics with their former numbers of partitions, or process "
+    "so no store can be restored from it; recreate the topics with their former number of partitions, or process "
     "the input again with a new application name$"
 )
 

@@ -97,7 +97,7 @@ def test_r10_a_changelog_needs_one_partition_for_each_task(partition, partitions
     assert (row.status, row.action) == (Status.REPARTITIONED, Action.BY_HAND)
     assert row.detail == (
         f"changelog topic app-s-changelog has {partitions} partitions, expected {expected}, one for each task: keys "
-        f"are not in the partitions of their tasks; recreate the topics with their former numbers of partitions, or "
+        f"are not in the partitions of their tasks; recreate the topics with their former number of partitions, or "
         f"process the input again with a new application name"
     )
 
@@ -130,13 +130,13 @@ def test_rows_that_differ_are_a_full_rebuild_unless_that_could_lose_some():
     assert with_contents(whole, same) == whole.model_copy(update={"contents": same, "keys": 3})
     contents = Contents(store_rows=9, equal=0, other_value=1, only_in_store=2, only_in_log=3)
     row = with_contents(whole, contents)
-    said = "6 rows are not what the changelog gives: 1 have another value, 2 are only in the store, 3 only in the log"
+    said = "6 rows differ from the changelog: 1 have another value, 2 are only in the store, 3 only in the log"
     assert (row.status, row.action, row.keys) == (Status.DIVERGED, Action.FULL, 9)
     assert (row.detail, row.contents) == (said, contents)
     later = judgement(seen(9), log=LogRange(2, 10, 10))
     row = with_contents(later, contents)
     assert row.action is Action.BY_HAND
-    assert row.detail == f"{said}; a rebuild would lose something: its changelog begins at offset 2"
+    assert row.detail == f"{said}; a rebuild would lose data: its changelog begins at offset 2"
     assert with_contents(later, Contents(only_in_store=1)).action is Action.BY_HAND
     assert with_contents(later, Contents(other_value=1)).action is Action.BY_HAND
     assert with_contents(whole, Contents(store_rows=3, sample=0.5)).keys is None
@@ -228,7 +228,7 @@ def test_an_older_format_is_told_with_how_its_rows_are_read():
     found = judgement(seen(9, upgrade_pending=True))
     assert (found.status, found.action, found.lag) == (Status.OLD_FORMAT, Action.NONE, 0)
     assert judged(seen(4, upgrade_pending=True), first=7) == (Status.LAGGING, Action.TAIL, 3)
-    assert found.detail == "rows in an older format are left; they are read as timestamped, and move when written to"
+    assert found.detail == "rows still have an older format; they are read as timestamped, and migrate when written"
     for committed in (9, 4):  # all of the log, or all but what is no record
         assert judgement(seen(committed)).detail == ""
 
@@ -316,17 +316,17 @@ def test_what_a_rebuild_would_lose_follows_from_the_best_evidence(had, log, supp
             Had(True, 9, WHOLE.model_copy(update={"topic_id": "x"})),
             LogRange(0, 11, 11),
             {},
-            "its changelog was topic x and is topic id now",
+            "its changelog was topic x and is now topic id",
         ),
-        (Had(True, 9, WHOLE), LogRange(0, 10, 10), {}, "it had offsets up to 10, its changelog ends at 10"),
-        (Had(True, 9), LogRange(0, 9, 9), {}, "it had offsets up to 9, its changelog ends at 9"),
+        (Had(True, 9, WHOLE), LogRange(0, 10, 10), {}, "it had offsets up to 10, but its changelog ends at 10"),
+        (Had(True, 9), LogRange(0, 9, 9), {}, "it had offsets up to 9, but its changelog ends at 9"),
         (
             Had(True, 9, WHOLE),
             LogRange(0, 30, 30),
             {"cut_at": 7},
             "its changelog was cut at offset 7 and has other records from there on",
         ),
-        (Had(True, 9, WHOLE), LogRange(3, 20, 20), {}, "its changelog begins at offset 3, and needed from 2 on"),
+        (Had(True, 9, WHOLE), LogRange(3, 20, 20), {}, "its changelog begins at offset 3, but is needed from 2 on"),
         (Had(True, 9), LogRange(3, 20, 20), {}, "its changelog begins at offset 3"),
         (
             Had(True, None, BEGUN, uncommitted=True),
@@ -335,19 +335,19 @@ def test_what_a_rebuild_would_lose_follows_from_the_best_evidence(had, log, supp
             "its changelog was empty when it was begun, and nothing in it was committed",
         ),
         (Had(True), LogRange(0, 0, 0), {}, "its changelog is empty"),
-        (Had(True, None, WHOLE), LogRange(0, 11, 11), {}, "how far it was in its changelog is not known"),
-        (Had(True, 9), LogRange(0, 11, 11), {}, "which topic its offsets belong to was never recorded"),
+        (Had(True, None, WHOLE), LogRange(0, 11, 11), {}, "its position in its changelog is unknown"),
+        (Had(True, 9), LogRange(0, 11, 11), {}, "the topic that its offsets belong to was never recorded"),
         (
             Had(True, 9, WHOLE.model_copy(update={"adopted": True})),
             LogRange(0, 11, 11),
             {},
-            "it was there before its first record, and rows of an earlier log may be in it",
+            "it existed before its first record, and may contain rows of an earlier log",
         ),
         (
             Had(False, foreign=True),
             LogRange(0, 11, 11),
             {},
-            "what lies in its place is another store partition's, and may be its only copy",
+            "in its place is the store of another store partition, perhaps its only copy",
         ),
     ],
 )
@@ -394,7 +394,7 @@ def test_a_store_in_trouble_keeps_its_status_and_is_for_a_person_where_a_rebuild
     assert (row.status, row.action, row.detail, row.loss) == (Status.CORRUPT, Action.FULL, "no CURRENT", Loss.NONE)
     row = judgement(seen(4, trouble=trouble), log=LogRange(0, 3, 3))
     assert (row.status, row.action, row.loss) == (Status.CORRUPT, Action.BY_HAND, Loss.LIKELY)
-    assert row.detail == "no CURRENT; a rebuild would lose something: it had offsets up to 4, its changelog ends at 3"
+    assert row.detail == "no CURRENT; a rebuild would lose data: it had offsets up to 4, but its changelog ends at 3"
 
 
 def test_a_store_that_is_gone_is_missing_where_its_log_cannot_give_it_again():
@@ -408,7 +408,7 @@ def test_given_a_log_that_was_cut_then_a_store_is_ahead_of_it_at_any_offset():
     row = judge(store, seen(9), Supply(store.changelog, LOG, cut_at=0), None, NOW_MS)
     assert (row.status, row.action, row.loss) == (Status.AHEAD, Action.BY_HAND, Loss.LIKELY)
     assert row.detail == (
-        "the changelog was cut at offset 0; a rebuild would lose something: its changelog was cut at offset 0 and has "
+        "the changelog was cut at offset 0; a rebuild would lose data: its changelog was cut at offset 0 and has "
         "other records from there on"
     )
     gone = Inspection(present=False, record=RECORD, had=Had(True, 9, RECORD))
@@ -453,8 +453,8 @@ def test_given_damage_found_by_reading_rows_then_the_store_is_rebuilt_unless_tha
     likely = whole.model_copy(update={"loss": Loss.LIKELY, "loss_detail": "its changelog is empty"})
     row = in_trouble(likely, Status.CORRUPT, "block 7")
     assert (row.action, row.loss, row.loss_detail) == (Action.BY_HAND, Loss.LIKELY, "its changelog is empty")
-    assert row.detail == "block 7; a rebuild would lose something: its changelog is empty"
-    assert in_trouble(likely, Status.CORRUPT, "").detail == "a rebuild would lose something: its changelog is empty"
+    assert row.detail == "block 7; a rebuild would lose data: its changelog is empty"
+    assert in_trouble(likely, Status.CORRUPT, "").detail == "a rebuild would lose data: its changelog is empty"
 
 
 FOR_A_PERSON = VerifyRow(

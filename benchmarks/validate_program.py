@@ -69,6 +69,7 @@ def spark_of(workers: int) -> SparkSession:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config(python_daemon.SETTING, python_daemon.__name__)
+        .config(python_daemon.SHARED, "false")
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")

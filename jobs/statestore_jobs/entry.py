@@ -178,6 +178,7 @@ def spark_session(name: str) -> SparkSession:
     builder = builder.config("spark.speculation", "false")
     if not SparkConf().contains(python_daemon.SETTING):
         builder = builder.config(python_daemon.SETTING, python_daemon.__name__)
+    builder = builder.config(python_daemon.SHARED, "false")
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
     return spark

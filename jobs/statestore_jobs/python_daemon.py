@@ -3,6 +3,9 @@
 By itself, each worker would load numpy, pandas, pyarrow, numba and our compiled loops, which takes seconds. And Spark
 invalidates Python's import caches in each Spark task: the directories of `pyspark.zip` and of a JAR on Python's path
 are then read anew. Where pip has installed the same modules beside these archives, the archives are left out.
+
+After each Spark task, a worker looks for cyclic garbage. In all that is loaded here, that takes a tenth of a second of
+a core, so this is kept out of it.
 """
 
 from __future__ import annotations
@@ -14,6 +17,9 @@ from pathlib import Path
 
 #: The setting of Spark that names this module.
 SETTING = "spark.python.daemon.module"
+#: With `false`, the workers of queries have the same environment as those of RDDs. Spark starts a daemon for each
+#: environment, and this one takes seconds of a core.
+SHARED = "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
 
 
 def without_archives(path: Sequence[str]) -> list[str]:
@@ -36,6 +42,8 @@ if __name__ == "__main__":
     import statestore.tasks.stream_task  # noqa: F401
     import statestore_jobs.sources.register  # noqa: F401
     from statestore.compiled.loops import load_kept
+    from statestore.garbage import keep_all
 
     load_kept()
+    keep_all()
     manager()

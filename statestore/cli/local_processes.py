@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from statestore.errors import RetryError
+from statestore.garbage import keep_all
 
 if TYPE_CHECKING:
     from statestore.recovery.many import Runner
@@ -71,6 +72,7 @@ def forked_runner(processes: int) -> Iterator[Runner]:
     from statestore.compiled.loops import load_kept
 
     load_kept()
+    keep_all()
     with _pool(processes, "fork") as pool:
         pool.submit(_nothing).result()  # the first piece has all of them forked
 

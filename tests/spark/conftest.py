@@ -31,6 +31,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Spark on two threads, with our data sources."""
     os.environ["PYSPARK_PYTHON"] = sys.executable  # Spark would take whatever python3 is on PATH
     builder = SparkSession.builder.config(python_daemon.SETTING, python_daemon.__name__)
+    builder = builder.config(python_daemon.SHARED, "false")
     session = (
         builder.master("local[2]")
         .appName("tests")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -41,3 +42,7 @@ def test_a_worker_that_dies_beside_others_is_tried_again_alone(spark: SparkSessi
     rows = run_each(spark, parcels, die_once_at_2, Row)
     assert [row.number for row in rows] == list(range(5))
     assert (tmp_path / "unpacked").read_text(encoding="utf-8").split().count("2") > 1
+
+
+def test_a_task_does_not_search_all_that_its_process_was_forked_with_for_garbage(spark: SparkSession) -> None:
+    assert spark.sparkContext.parallelize([0], 1).map(lambda _: gc.get_freeze_count()).first() > 100_000

@@ -226,7 +226,8 @@ def write_part(work: WritePart) -> Written:
     with closing(writer), keep_connections():
         for segment, batch in stored_rows(store, int(bounds.min())) if store.live.exists() else ():
             places, _ = _places(part, batch)
-            order = np.argsort(places, kind="stable")
+            # numpy sorts numbers of two bytes by their digits; more partitions than those tell are sorted as they are.
+            order = np.argsort(places.astype(np.uint16) if part.into <= 1 << 16 else places, kind="stable")
             ends = np.searchsorted(places[order], np.arange(part.into + 1))
             batch = batch.take(int64_column(order))
             for number in np.flatnonzero(np.diff(ends)):

@@ -463,8 +463,10 @@ class Repartition:
         write_journal(state_dir, journal)
         kill_switch.reached("rewrite, journal written")
         try:
-            self._require_nobody_inside()
-            journal = self._make_topics(journal)
+            with ThreadPoolExecutor(1) as beside:
+                nobody_inside = beside.submit(self._require_nobody_inside)
+                journal = self._make_topics(journal)
+                nobody_inside.result()
             written = self._write(journal)
             require_written(self._topics, journal)
             rows = self._build(journal, written)

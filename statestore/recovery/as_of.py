@@ -85,8 +85,8 @@ def require_free_target(target: Path, state_dir: Path, as_of: AsOf) -> bool:
         ) from None
     if (found.state_dir, found.as_of) != (live, str(as_of)):
         raise InputError(
-            f"target: {target} holds stores of {found.state_dir} as of {found.as_of}, asked for is {as_of} of {live}: "
-            "name another directory"
+            f"target: expected stores of {live} as of {as_of} in {target}, found those of {found.state_dir} as of "
+            f"{found.as_of}: name another directory"
         )
     return False
 
@@ -160,7 +160,7 @@ def _end_at_time(store: StorePartitionSpec, log: LogRange, topics: Topics, as_of
     assert as_of.timestamp_ms is not None
     now_ms = clock.now_ms()
     if as_of.timestamp_ms > now_ms:
-        raise InputError(f"as of {as_of}: expected a time that has passed, it is {now_ms} ms now")
+        raise InputError(f"as of {as_of}: expected a time in the past; it is now {now_ms} ms")
     if log.start >= log.last_stable:
         return log.start  # an empty log is that of an empty store at any time; `require_exact` tells if it had records
     partition = store.partition
@@ -193,9 +193,9 @@ def require_exact(spec: RestoreSpec, logs: Logs) -> bool:
     if missing and not spec.request.best_effort:
         ((partition, _),) = logs.items()
         raise InputError(
-            f"as of {spec.request.as_of}: the log of {partition} no longer has every record up to there: {missing}, "
-            "and with them values that the store may have had, and no snapshot has them. Name a later point, or "
-            "accept what is left with --best-effort"
+            f"as of {spec.request.as_of}: the log of {partition} no longer has every record up to there: {missing}. "
+            "The store may have had values of them, and no snapshot has these. Name a later point, or accept what is "
+            "left with --best-effort"
         )
     return not missing
 
@@ -213,6 +213,6 @@ def _missing(spec: RestoreSpec, logs: Logs) -> str:
     else:
         gone = holes(store.bootstrap_servers, partition, 0, log.last_stable, store.kafka_timeout_s)
         first = f"its first {log.last_stable} offsets"
-        missing = f"what is left of {first} cannot be told" if gone is None else ""
+        missing = f"it is unknown what is left of {first}" if gone is None else ""
         missing = f"{gone} of {first} were compacted away" if gone else missing
     return missing

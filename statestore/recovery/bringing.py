@@ -59,7 +59,7 @@ def bring_stores(stores: Sequence[StorePartitionSpec], label: str, run_bytes: in
                 continue
             row = restore(spec)
         except (StateStoreError, OSError) as error:
-            why, row = "it could not be looked at", failed(spec, error)
+            why, row = "it could not be inspected", failed(spec, error)
         brought[store.store.name] = why, row
         if row.failure is not None:
             break

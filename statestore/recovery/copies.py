@@ -59,7 +59,7 @@ def clean_copies(stores: Sequence[StorePartitionSpec], older_than_s: float) -> l
             is_old = time.time() - changed_last(paths.own_dir) >= older_than_s
             row = clean_task(CleaningSpec(paths, tuple(store.store for store in stores), older_than_s, dry_run=False))
             if row.failure is not None:
-                _log.warning("%s was not tidied up: %s", row.place, row.failure.message)
+                _log.warning("%s was not cleaned up: %s", row.place, row.failure.message)
             for store in stores if is_old else ():
                 gone += _removed(store.model_copy(update={"task": paths.task}))
         except (StateStoreError, OSError) as error:
@@ -79,7 +79,7 @@ def _others(own: TaskPaths) -> list[TaskPaths]:
         write_durably(looked, "", several_writers=True)
         found = tasks_with_own_files(own.state_dir)
     except OSError as error:
-        _log.warning("%s is not looked through: %s", own.state_dir, error)
+        _log.warning("%s is not searched: %s", own.state_dir, error)
         return []
     return [paths for paths in found if (paths.application, paths.task.subtopology) == its and paths.task != own.task]
 

@@ -330,7 +330,7 @@ def _ranges(objects: ObjectStore, found: FoundBuild) -> list[LogRangeRead]:
         name = found.directory.log_range(part.partition, part.start)
         one = _there(range_read(objects, found.directory, part.partition, part.start), objects, name)
         if one.end != part.end or len(one.pieces) != len(found.plan.key_ranges):
-            raise SnapshotError(f"{objects.url}/{name} is not of the build's plan")
+            raise SnapshotError(f"{objects.url}/{name} does not belong to the build's plan")
         result.append(one)
     return result
 

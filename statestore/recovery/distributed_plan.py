@@ -111,7 +111,7 @@ def builds_there(
 def unfit(store: StorePartitionSpec, found: FoundBuild, logs: Logs) -> str | None:
     """Say why a build cannot be used for a store and its log of now; None if it can."""
     if found.plan.format != store.store.format:
-        return "it is of a store of another format"
+        return "it belongs to a store of another format"
     reading, left = found.plan.reading, found.ranges_left
     read_before = {part: part.start if part in left else part.end for part in reading.ranges}
     return reading_unfit(store, reading, read_before, logs)

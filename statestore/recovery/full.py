@@ -129,7 +129,7 @@ def reading_unfit(
     seen = {store.partition._replace(partition=number): end for number, end in plan.ends.items()}
     for partition, comparison in compare_ends(store.bootstrap_servers, seen, store.kafka_timeout_s).items():
         if (at := cut_at(comparison)) is not None:
-            return f"{partition} was cut at offset {at} since, and has other records from there on"
+            return f"{partition} has since been cut at offset {at}, and has other records from there on"
     return None
 
 

@@ -87,7 +87,7 @@ class OldFiles(NamedTuple):
         for directory in self._older(listing(self.as_of_dir, "*"), self.older_than_s):
             assert isinstance(directory, Path)
             if not is_target(directory):
-                removed.keep(f"{directory}: no restore has made it")
+                removed.keep(f"{directory}: no restore created it")
                 continue
             try:
                 with ExitStack() as held:

@@ -439,7 +439,7 @@ def _put_together(
     try:
         return put_together(spec, logs, progress, asked_ms)
     except (SnapshotError, StoreCorruptedError, ArchiveUnavailableError, ArchiveAccessError) as error:
-        said = "what was built of it on other machines is not used, it is built from its log by this task alone"
+        said = "parts built on other machines are not used; this task alone builds it from its log"
         _log.warning("restore: %s: %s: %s", spec.store.store_partition, said, error)
         return None
 
@@ -465,7 +465,7 @@ def _require_no_less(store: StorePartitionSpec, found: VerifyRow, log: LogRange)
         return
     raise StoreBehindLogStartError(
         f"{store.partition} had the offsets {found.start} to {found.end} when {store.store_partition} was judged, and "
-        f"has {log.start} to {log.last_stable} now; run the restore again"
+        f"now has {log.start} to {log.last_stable}; run the restore again"
     )
 
 

@@ -48,7 +48,7 @@ def admissible_snapshots(store: StorePartitionSpec, logs: Logs, now_ms: int) -> 
             f"{store.store_partition} cannot be restored from a snapshot: there is no archive; set STATESTORE_ARCHIVE"
         )
     if store.is_global:
-        raise InputError(f"{store.store_partition} is a global store, of which there are no snapshots; use mode full")
+        raise InputError(f"{store.store_partition} is a global store, and these have no snapshots; use mode full")
     objects, directory = store.archive.open(), snapshot_directory(store, store.archive)
     found = history(objects, directory)
     for listed, snapshot, why in judged_snapshots(store, objects, found, logs[store.partition], now_ms):
@@ -87,7 +87,7 @@ def named_snapshot(
     if snapshot.committed is not None and snapshot.committed >= log.high_watermark:
         elsewhere = f"it has offsets up to {snapshot.committed}, and the log ends at {log.high_watermark}"
     elif store.changelog is None or snapshot.record.topic_id != store.changelog.topic_id:
-        elsewhere = f"its changelog was topic {snapshot.record.topic_id}, which is gone"
+        elsewhere = f"its changelog was topic {snapshot.record.topic_id}, which no longer exists"
     else:
         elsewhere = ""
     if elsewhere:
@@ -96,11 +96,12 @@ def named_snapshot(
             "give its rows again. Build the store elsewhere with mode as-of and the same snapshot"
         )
     if against is None and needs is not None and not needs.met_by(snapshot.record):
-        against = "it does not have all that the log has lost"
+        against = "it lacks some of what the log has lost"
     if found.listed.suspect:
         against = "it is marked as suspect: it may hold wrong rows"
     elif found.listed.name.generation != found.generation:
-        against = f"it is of generation {found.listed.name.generation}, and generation {found.generation} has begun"
+        own = found.listed.name.generation
+        against = f"it belongs to generation {own}, but generation {found.generation} has begun"
     if against and not spec.request.accept_loss:
         raise InputError(
             f"{store.store_partition}: snapshot {name} is not used: {against}. To begin with it anyway, and keep "

@@ -211,11 +211,11 @@ def misfit(
         By range, the offset before which its records are in runs.
     """
     if plan.topic_id != topic_id or plan.routing != routing:
-        return "they are of another changelog topic, or of a store of another kind or retention"
+        return "they belong to another changelog topic, or to a store of another kind or retention"
     if plan.started_ms > now_ms:
-        return "their plan is damaged: it says that they were begun later than now"
+        return "their plan is damaged: it says that they began in the future"
     if now_ms - plan.started_ms >= delete_retention_ms:
-        return "they are older than delete.retention.ms: deletes that belong behind them may be gone from the log"
+        return "they are older than delete.retention.ms: later deletes may be missing from the log"
     for partition, log in logs.items():
         ranges = [found for found in plan.ranges if found.partition == partition.partition]
         if not ranges or max(found.end for found in ranges) > log.high_watermark:

@@ -142,7 +142,7 @@ def replay_staged(
         # Our own stores have nothing to recover here: what they stage is in memory.
         if store.store.supplied and not anew and opened.transactional and not opened.recover(before):
             raise StoreCorruptedError(
-                f"store {store.store_partition} says that it cannot be brought to what was committed at offset "
+                f"store {store.store_partition} reports that it cannot be set to its state at committed offset "
                 f"{before}; use mode full"
             )
         for partition in store.partitions:
@@ -219,8 +219,8 @@ def _require_no_deletes_gone(
     kept = whole_ms is not None and clock.now_ms() - whole_ms < changelog.delete_retention_ms
     if not kept and not has_lost_none(store, before + 1, log.last_stable):
         raise StoreBehindLogStartError(
-            f"{store.store_partition}: when {store.partition} was read to its end, compaction had removed something "
-            f"behind offset {before}, and a delete may be among it; {advice}"
+            f"{store.store_partition}: when {store.partition} was read to its end, compaction had removed records "
+            f"after offset {before}, perhaps including a delete; {advice}"
         )
 
 

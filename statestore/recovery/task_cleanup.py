@@ -150,7 +150,7 @@ def _quarantine(spec: CleaningSpec, removed: Removed) -> None:
 def _why_kept(spec: CleaningSpec, store: StoreDefinition | None, path: Path) -> str:
     if store is None:
         return "no definition has the store"
-    return waits_for_a_person(spec.paths, store.name, path.name) or "the live store is not whole"
+    return waits_for_a_person(spec.paths, store.name, path.name) or "the live store is not intact"
 
 
 def _built(spec: CleaningSpec, removed: Removed) -> None:
@@ -172,7 +172,7 @@ def _runs(spec: CleaningSpec, removed: Removed) -> None:
             with Staging(spec.paths, directory.name).alone(0.0):
                 removed.remove(directory)
         except LockedError:
-            removed.keep(f"{directory}: a restore is at work on it")
+            removed.keep(f"{directory}: a restore of it is in progress")
 
 
 def _directories(parent: Path) -> list[Path]:

@@ -25,5 +25,5 @@ def require_no_headers(store: StorePartitionSpec, reader: LogReader) -> None:
             f"{reader.partition} has records with the header {reader.foreign_header!r}, as the changelogs of stores "
             f"that keep headers have. {store.store_partition}, taken for a {store.store.format} {store.store.kind} "
             f"store, would lose them.{described} Nothing was changed. If the store keeps headers, add --store "
-            f"{store.store.name}:format=headers; else leave it to Kafka Streams, which restores it by itself."
+            f"{store.store.name}:format=headers; otherwise leave it to Kafka Streams, which restores it itself."
         )

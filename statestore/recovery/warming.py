@@ -203,7 +203,7 @@ def _judged(spec: StorePartitionSpec, found: VerifyRow, obstacle: str | None, ac
     if found.action is Action.NONE:
         return row
     if found.action is Action.TAIL and found.lag is not None and found.lag <= acceptable_lag:
-        return row._replace(detail=f"{found.lag} offsets are left, which the application reads by itself")
+        return row._replace(detail=f"{found.lag} offsets are left, which the application reads itself")
     return None
 
 

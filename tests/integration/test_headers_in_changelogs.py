@@ -95,7 +95,7 @@ def test_headers_behind_what_a_store_has_are_not_lost_in_a_tail(
     assert failures(rows) == {"0_0": UnknownFormatError.__name__, "0_1": None}
     [message] = [row.failure.message for row in rows if row.failure]
     assert f"{application.changelog}-0 has records with the header 'traceparent'" in message
-    assert f"add --store {STORE}:format=headers; else leave it to Kafka Streams" in message
+    assert f"add --store {STORE}:format=headers; otherwise leave it to Kafka Streams" in message
     assert application.contents() == before
 
 

@@ -144,7 +144,7 @@ def test_a_snapshot_of_a_log_that_was_cut_does_not_take_the_place_of_a_store_wit
     refused = restored(archived)
     assert "no snapshot can be used" in refused.failure.message
     refused = restored(archived, mode="snapshot", snapshot=made.published.snapshot)
-    assert "does not have all that the log has lost" in refused.failure.message
+    assert "lacks some of what the log has lost" in refused.failure.message
 
 
 def test_of_a_lost_nodes_log_that_is_another_by_now_nothing_older_comes_back_unasked(archived: Archived) -> None:

@@ -211,5 +211,5 @@ def test_a_transactional_store_is_asked_to_recover_its_own_offset_and_rebuilt_if
     monkeypatch.setattr(KeyValueBytes, "recover", cannot)
     row = application.process([(b"a", b"2")], T0 + 100)
     assert asked == [committed]
-    assert row.stores[0].rebuilt == f"store {STORE} says that it cannot be brought to what was committed at offset 1"
+    assert row.stores[0].rebuilt == f"store {STORE} reports that it cannot be set to its state at committed offset 1"
     application.assert_oracle()

@@ -79,7 +79,7 @@ def test_a_replaced_store_stays_while_the_live_one_is_damaged_or_nobody_knows_wh
     assert (unknown.kept, unknown.removed_count) == ((f"{old}: no definition has the store",), 0)
     flip_bit(application.live)
     broken = clean(application)
-    assert (broken.kept, broken.healthy) == ((f"{old}: the live store is not whole",), True)
+    assert (broken.kept, broken.healthy) == ((f"{old}: the live store is not intact",), True)
     assert in_quarantine(application) == [old]
 
 
@@ -97,7 +97,7 @@ def test_what_a_killed_restore_left_goes_when_it_is_old_but_not_while_somebody_w
     assert (done.removed, built.exists(), runs.exists()) == ((str(built.parent),), False, True)
     age(runs, 8)
     with Staging(paths, STORE).reading(1.0):
-        assert clean(application).kept == (f"{runs}: a restore is at work on it",)
+        assert clean(application).kept == (f"{runs}: a restore of it is in progress",)
     assert clean(application).removed == (str(runs),)
     assert not runs.exists()
     assert application.verify().status is Status.OK
@@ -175,7 +175,7 @@ def test_an_old_state_directory_of_mode_as_of_goes_unless_it_is_in_use_or_somebo
         assert f"{target}: a store in it is in use" in files.clean()[-1].kept
     age(target, 40)
     row = files.clean()[-1]
-    assert (row.removed, row.kept) == ((str(target),), (f"{other}: no restore has made it",))
+    assert (row.removed, row.kept) == ((str(target),), (f"{other}: no restore created it",))
     assert application.verify().status is Status.OK
 
 

@@ -161,7 +161,7 @@ def test_as_of_goes_into_a_directory_of_its_own(application: Application, run: R
     ]
     assert (target / application.name / "0_1" / "rocksdb" / "counts" / "CURRENT").exists()
     assert not application.live.exists()
-    with pytest.raises(InputError, match="asked for is offset 1"):
+    with pytest.raises(InputError, match=r"expected stores of .* as of offset 1 in"):
         run(*point, "--as-of-offset", "1")
 
 

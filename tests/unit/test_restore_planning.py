@@ -322,7 +322,7 @@ def test_a_target_is_empty_or_of_an_earlier_attempt_at_the_same(tmp_path):
     live, target = tmp_path / "live", tmp_path / "target"
     for _ in range(2):
         claim_target(target, live, AsOf(offset=7))
-    with pytest.raises(InputError, match="as of offset 7, asked for is offset 8"):
+    with pytest.raises(InputError, match=r"as of offset 8 in .* as of offset 7: name"):
         claim_target(target, live, AsOf(offset=8))
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "mine").touch()

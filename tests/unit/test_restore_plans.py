@@ -248,7 +248,7 @@ def test_a_point_in_time_is_not_planned_into_a_directory_of_something_else(store
     claim_target(claimed.with_name("other"), store.state_dir, AsOf(offset=4))
     for directory, said in (
         (target, "found mine"),
-        (claimed.with_name("other"), "as of offset 4, asked for is offset 3"),
+        (claimed.with_name("other"), "as of offset 4: name another directory"),
         (store.state_dir, "apart from the state directory"),
     ):
         row = plan(store, "as-of", as_of_offset=3, target=directory)

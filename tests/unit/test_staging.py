@@ -247,9 +247,9 @@ def test_why_runs_cannot_be_used_is_said_in_full():
         unfit(PLAN, {OffsetRange(0, 10, 30): 15}, {CHANGELOG: LogRange(16, 30, 30)}),
     ]
     assert found == [
-        "they are of another changelog topic, or of a store of another kind or retention",
-        "their plan is damaged: it says that they were begun later than now",
-        "they are older than delete.retention.ms: deletes that belong behind them may be gone from the log",
+        "they belong to another changelog topic, or to a store of another kind or retention",
+        "their plan is damaged: it says that they began in the future",
+        "they are older than delete.retention.ms: later deletes may be missing from the log",
         "app-s-changelog-0 now begins at 16: records between them are gone",
     ]
 

@@ -189,9 +189,7 @@ def _as_taken(spec: StorePartitionSpec, found: VerifyRow, contents: Contents) ->
     in_common = contents.equal + contents.other_value
     if spec.owned or in_common or not contents.only_in_store or not contents.only_in_log:
         return found
-    detail = (
-        f"{found.detail}; it has no key in common with its changelog, so it may be another store than it is taken for"
-    )
+    detail = f"{found.detail}; it has no key in common with its changelog, so it may be a different store than assumed"
     return found.model_copy(update={"action": Action.BY_HAND, "detail": detail})
 
 
@@ -212,7 +210,7 @@ def _as_described(spec: StorePartitionSpec, found: VerifyRow) -> VerifyRow:
     """Say where a comparison holds only if what the user says of the store is true."""
     if not spec.described:
         return found
-    detail = "; ".join(filter(None, [found.detail, f"compared as described by you: {spec.described}"]))
+    detail = "; ".join(filter(None, [found.detail, f"compared as you described it: {spec.described}"]))
     return found.model_copy(update={"detail": detail})
 
 
@@ -283,7 +281,7 @@ def _of_archived(
 
 def _unarchived(found: VerifyRow) -> str:
     said = "the archive has no snapshot of it that can be used"
-    return f"{said}; a rebuild would lose something: {found.loss_detail}" if found.loss is Loss.LIKELY else said
+    return f"{said}; a rebuild would lose data: {found.loss_detail}" if found.loss is Loss.LIKELY else said
 
 
 # -- many by their offsets --------------------------------------------------------------------------------------------

@@ -352,7 +352,7 @@ class _Fold:
             for found in merged([self._runs], self.routing):
                 yield found._replace(batch=compared.of_logged(found.batch))
         except StoreCorruptedError as error:  # our own scratch files: no fault of the store
-            raise InvalidStateError(f"what was sorted of {self._spec.partition} cannot be read: {error}") from error
+            raise InvalidStateError(f"sorted runs of {self._spec.partition} cannot be read: {error}") from error
 
 
 def _looked_up(spec: StorePartitionSpec, fold: _Fold) -> Contents | None:

@@ -95,7 +95,7 @@ def check_global(spec: StorePartitionSpec, options: VerifyOptions = _SCAN) -> Ve
             row = _row(spec, Status.UNKNOWN_FORMAT, Action.BY_HAND, str(error))
             break
         except StoreUncleanError as error:
-            detail = f"{error}; Kafka Streams 4.3 removes all global stores where it finds one so, and fails to start"
+            detail = f"{error}; if Kafka Streams 4.3 finds one so, it removes all global stores and fails to start"
             row = _unusable(spec, Status.UNCLEAN, detail, logs_of(spec))
             break
         except (StoreCorruptedError, WrongStoreError) as error:
@@ -103,7 +103,7 @@ def check_global(spec: StorePartitionSpec, options: VerifyOptions = _SCAN) -> Ve
             break
         except StoreBehindLogStartError as error:  # retention has moved the log's start since it was asked for
             if not attempts_left:
-                row = _row(spec, Status.LOCKED, Action.LATER, f"{error}; its topic's start moved meanwhile, each time")
+                row = _row(spec, Status.LOCKED, Action.LATER, f"{error}; the start of its topic moved at each attempt")
         except OSError as error:
             raise of_os_error(error) from error
     return row.model_copy(update={"seconds": round(time.monotonic() - started, 3), "depth": options.depth})
@@ -152,10 +152,10 @@ def _judged(
     for partition, offset in next_offsets.items():
         log = logs[partition]
         if offset is not None and offset > log.high_watermark:
-            detail = f"{partition}: the store goes on at {offset}, the log ends at {log.high_watermark}"
+            detail = f"{partition}: the store resumes at {offset}, but the log ends at {log.high_watermark}"
             return _unusable(spec, Status.AHEAD, detail, logs, Lost(Loss.LIKELY, detail, Status.AHEAD))
         if offset is not None and offset < log.start:
-            detail = f"{partition}: the store goes on at {offset}, the log begins at {log.start}"
+            detail = f"{partition}: the store resumes at {offset}, but the log begins at {log.start}"
             return _unusable(spec, Status.TRUNCATED, detail, logs)
     left = _left(spec, logs, next_offsets)
     if not left:
@@ -172,9 +172,9 @@ def _compared(
         shown = contents.equal > 0 and 2 * contents.equal >= contents.store_rows
         return row.model_copy(update={"global_kind": "table"}) if shown else row
     figures = (
-        f"{contents.equal} of its {contents.store_rows} rows are those that its topic gives; {contents.other_value} "
-        f"have another value, {contents.only_in_store} are in the store alone, and {contents.only_in_log} in the topic "
-        "alone"
+        f"{contents.equal} of its {contents.store_rows} rows match its topic; {contents.other_value} "
+        f"have another value, {contents.only_in_store} are only in the store, and {contents.only_in_log} only in the "
+        "topic"
     )
     if spec.global_kind is None:
         if not contents.equal:
@@ -182,7 +182,7 @@ def _compared(
         detail = f"{figures}: it is a table with wrong rows, or a processor fills it; {what_decides(spec.store.name)}"
         return row.model_copy(update={"status": Status.UNKNOWN_FORMAT, "action": Action.BY_HAND, "detail": detail})
     if not spec.global_said:
-        detail = f"{figures}; its rows were once those of its topic: {what_decides(spec.store.name)}"
+        detail = f"{figures}; its rows once matched its topic: {what_decides(spec.store.name)}"
         return row.model_copy(update={"status": Status.DIVERGED, "action": Action.BY_HAND, "detail": detail})
     if contents.differing == contents.only_in_log:
         detail = (
@@ -218,9 +218,9 @@ def loss_of_rebuild(spec: StorePartitionSpec, logs: Mapping[TopicPartition, LogR
         return Lost(Loss.LIKELY, "its topic is empty", Status.AHEAD)
     record = read_record(spec.paths, spec.store.name)
     if record is None:
-        return Lost(Loss.UNPROVEN, "which topic its offsets belong to was never recorded")
+        return Lost(Loss.UNPROVEN, "the topic that its offsets belong to was never recorded")
     if spec.changelog is None or record.topic_id != spec.changelog.topic_id:
-        return Lost(Loss.LIKELY, f"its topic was {record.topic_id}, and is another one now", Status.REPLACED)
+        return Lost(Loss.LIKELY, f"its topic was {record.topic_id}, and is now another one", Status.REPLACED)
     return Lost(Loss.NONE)
 
 

@@ -44,7 +44,7 @@ def _with_point(spec: StorePartitionSpec, row: VerifyRow, point: RestorePoint | 
         detail = f"{row.detail}; snapshot {point.snapshot} has what the changelog has lost"
         return row.model_copy(update={"action": Action.FULL, "detail": detail})
     detail = (
-        f"{row.detail}. By hand: mode full and --accept-loss keep what the changelog still has; snapshot "
+        f"{row.detail}. Manually: mode full and --accept-loss keep what the changelog still has; snapshot "
         f"{point.snapshot} has the store up to offset {point.committed}"
     )
     return row.model_copy(update={"detail": f"{detail} ({point.detail})" if point.detail else detail})

@@ -47,7 +47,7 @@ def time_ordered_rows(
             _add_keys(index, found.index)
         elif len(found.index):
             raise StoreCorruptedError(
-                f"{database.directory} has {len(found.index)} index rows or more, and a store of its kind has none"
+                f"{database.directory} has at least {len(found.index)} index rows, but a store of its kind has none"
             )
         yield found.rows
     if (rows.rows, rows.hexdigest()) != (index.rows, index.hexdigest()):
@@ -73,7 +73,7 @@ def _require_segment(database: ScannedDatabase, keys: pa.Array, segment: int, ro
     wrong = times - times % interval_ms != segment
     if wrong.any():
         raise StoreCorruptedError(
-            f"{database.directory} has {int(wrong.sum())} rows or more of other segments, such as one of time "
+            f"{database.directory} has at least {int(wrong.sum())} rows of other segments, such as one of time "
             f"{int(times[wrong][0])}"
         )
 

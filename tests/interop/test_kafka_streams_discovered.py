@@ -413,7 +413,7 @@ def test_a_store_that_its_input_restores_is_described_with_its_changelog_and_sta
     # Nothing but what was said tells the format, also in later runs that say nothing.
     for rows in (state.verified("by-id", depth="deep"), state.verified("by-id", depth="deep")):
         assert {row.status for row in rows.values()} == {Status.OK}
-        assert all("as described by you: kind=key-value, format=timestamped" in row.detail for row in rows.values())
+        assert all("as you described it: kind=key-value, format=timestamped" in row.detail for row in rows.values())
 
 
 @pytest.mark.long

@@ -166,7 +166,7 @@ def test_a_store_that_a_processor_fills_is_never_diverged_and_never_rebuilt(stop
     row = state.verified(PICKY, keep=True)
     assert (row.status, row.action, row.global_kind) == (Status.UNKNOWN_FORMAT, Action.BY_HAND, None)
     assert row.contents is not None
-    assert f"{row.contents.equal} of its {row.contents.store_rows} rows are those that its topic gives" in row.detail
+    assert f"{row.contents.equal} of its {row.contents.store_rows} rows match its topic" in row.detail
     assert "--store picky:global=table" in row.detail
     assert exit_code([row]) == 0
     with pytest.raises(InputError, match=r"it is unknown whether it is a global table.*picky:global=processor"):
@@ -189,7 +189,7 @@ def test_a_table_with_wrong_rows_is_told_and_rebuilt_once_somebody_says_that_it_
     state.write(b"unheard of", b"wrong")
     row = state.verified(TABLE)
     assert (row.status, row.action) == (Status.UNKNOWN_FORMAT, Action.BY_HAND)
-    assert "1 have another value, 1 are in the store alone" in row.detail
+    assert "1 have another value, 1 are only in the store" in row.detail
     row = state.verified("rates:global=table")
     assert (row.status, row.action) == (Status.DIVERGED, Action.FULL)
     assert row.contents is not None
@@ -206,8 +206,8 @@ def test_a_table_that_was_whole_once_and_has_other_rows_now_is_for_a_person(stop
     state.write(b"1-7", None)
     row = state.verified(TABLE)
     assert (row.status, row.action) == (Status.DIVERGED, Action.BY_HAND)
-    assert "its rows were once those of its topic" in row.detail
-    assert "1 in the topic alone" in row.detail
+    assert "its rows once matched its topic" in row.detail
+    assert "1 only in the topic" in row.detail
     failure = state.restored(TABLE, mode="full", force=True).failure
     assert failure is not None
     assert "needs a manual decision" in failure.message

@@ -169,7 +169,7 @@ def test_a_store_that_only_somebody_describes_is_verified_as_described(stopped: 
     assert state.rebuilt(*said) == [(name, "restored") for name in names(KNOWN)]
     for store, row in state.verified(*said, depth="deep").items():
         assert row.status is Status.OK, store
-        assert "as described by you: kind=" in row.detail
+        assert "as you described it: kind=" in row.detail
     assert {row.detail for row in state.verified(*said, depth="scan").values()} == {""}
 
 

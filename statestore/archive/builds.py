@@ -182,7 +182,7 @@ def read_log_range(objects: ObjectStore, build: BuildDirectory, partition: int, 
     name = build.log_range(partition, start)
     found = read(objects, name, LogRangeRead)
     if found is not None and (found.build, found.partition, found.start) != (build.uuid, partition, start):
-        raise SnapshotError(f"{objects.url}/{name} is of another range")
+        raise SnapshotError(f"{objects.url}/{name} belongs to another range")
     return found
 
 

@@ -150,7 +150,7 @@ def pin(objects: ObjectStore, made: Pin) -> None:
         If one of the snapshots is gone: the pin is removed again.
     """
     if not objects.create(made.place, made.model_dump_json().encode()):
-        raise InputError(f"pin {made.name} exists; choose another name, or remove that one first")
+        raise InputError(f"pin {made.name} already exists; choose another name, or remove that one first")
     members = (
         _read(objects, place, SnapshotSet).snapshots if place.startswith(f"{SETS}/") else (place,)
         for place in made.snapshots
@@ -159,7 +159,9 @@ def pin(objects: ObjectStore, made: Pin) -> None:
     put_back(objects, places)  # a clean-up that marks later puts back by itself
     if gone := [place for place in places if objects.stat(place) is None]:
         objects.delete(made.place)
-        raise SnapshotError(f"pin {made.name} was not made: {gone[0]} is gone; list the snapshots, and pin others")
+        raise SnapshotError(
+            f"pin {made.name} was not created: {gone[0]} is missing; list the snapshots, and pin others"
+        )
 
 
 def unpin(objects: ObjectStore, name: str) -> None:
@@ -173,7 +175,7 @@ def unpin(objects: ObjectStore, name: str) -> None:
     place = f"{PINS}/{check_name(name)}.json"
     if objects.stat(place) is None:
         known = ", ".join(sorted(found.name for found in pins(objects))) or "none"
-        raise InputError(f"no pin {name}; there are: {known}")
+        raise InputError(f"no pin {name}; the pins are: {known}")
     objects.delete(place)
 
 
@@ -230,7 +232,7 @@ def _read(objects: ObjectStore, place: str, model: type[M]) -> M:
     try:
         return _parsed(objects, place, model)
     except FileNotFoundError:
-        raise SnapshotError(f"{objects.url}/{place} is gone") from None
+        raise SnapshotError(f"{objects.url}/{place} no longer exists") from None
 
 
 def _parsed(objects: ObjectStore, place: str, model: type[M]) -> M:

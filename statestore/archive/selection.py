@@ -146,8 +146,8 @@ def _expected(objects: ObjectStore, choice: SnapshotChoice) -> list[History]:
             partition = newest._replace(task=TaskId(subtopology, number))
             if partition not in known:
                 raise SnapshotError(
-                    f"archive {objects.url} has no snapshot of {partition}, but of other partitions of its "
-                    "application; make one, or name the partitions to read"
+                    f"archive {objects.url} has no snapshot of {partition}, only of other partitions of its "
+                    "application; create one, or name the partitions to read"
                 )
             chosen.append(known[partition])
     return chosen
@@ -158,7 +158,7 @@ def _newest(objects: ObjectStore, found: History, offset: int | None) -> Manifes
     refused: list[str] = []
     chosen = next(readable(objects, below, refused), None)
     for why in refused:
-        _log.warning("%s is passed over: %s", found.directory.store_partition, why)
+        _log.warning("%s is skipped: %s", found.directory.store_partition, why)
     if chosen is not None:
         return chosen
     where = found.directory.store_partition

@@ -104,10 +104,10 @@ def test_a_pin_keeps_its_name_until_it_is_removed(objects: ObjectStore, tmp_path
     place = kept.directory.snapshot(kept.name)
     made = Pin(name="before-upgrade", snapshots=(place,), by="ann", why="upgrade", written_ms=1)
     pin(objects, made)
-    with pytest.raises(InputError, match="pin before-upgrade exists"):
+    with pytest.raises(InputError, match="pin before-upgrade already exists"):
         pin(objects, made)
     assert list(pins(objects)) == [made]
-    with pytest.raises(InputError, match="no pin other; there are: before-upgrade"):
+    with pytest.raises(InputError, match="no pin other; the pins are: before-upgrade"):
         unpin(objects, "other")
     unpin(objects, "before-upgrade")
     assert list(pins(objects)) == []

@@ -127,7 +127,7 @@ def test_a_partition_without_a_snapshot_is_not_left_out_in_silence(archive: Arch
     other.fill(1)
     published(archive.objects, other.live(1), definition=other.definition, task="0_1")
 
-    with pytest.raises(SnapshotError, match="no snapshot of app/counts/0_1, but of other partitions"):
+    with pytest.raises(SnapshotError, match="no snapshot of app/counts/0_1, only of other partitions"):
         archive.read("latest")
     assert archive.read("latest", partitions=0) == archive.files.rows(0)
 

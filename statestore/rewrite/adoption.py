@@ -332,8 +332,8 @@ class Adoption:
                 continue
             if surplus(self._topics, found, () if new.topic_id is None else new.records) is not None:
                 raise InputError(
-                    f"topic {name} was left by a rewrite that was interrupted, and somebody else has written to it "
-                    "since: it is not deleted. Find out who, delete it, and run again"
+                    f"topic {name} was left by an interrupted rewrite, and another process has written to it since. It "
+                    "was not deleted. Find that process, delete the topic, and run again"
                 )
             self._topics.delete(name)
         remove_journal(self._first.state_dir, journal.rewrite)

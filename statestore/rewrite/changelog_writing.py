@@ -65,7 +65,7 @@ def make_changelog(topics: Topics, name: str, partitions: int, config: Mapping[s
     wrong = [key for key, value in config.items() if there.get(key) != value]
     if topic.partitions != partitions or wrong or surplus(topics, topic, [0] * partitions):
         raise InputError(
-            f"topic {name} was made by somebody else meanwhile: see who starts the application, and run again"
+            f"another process created topic {name} in the meantime: find what starts the application, and run again"
         )
     return topic
 
@@ -124,8 +124,8 @@ def require_written(topics: Topics, journal: RewriteJournal) -> None:
     for where, log in topics.log_ranges(counts).items():
         if (log.start, log.last_stable, log.high_watermark) != (0, counts[where], counts[where]):
             raise InputError(
-                f"{where} has the offsets {log.start} to {log.high_watermark}, expected 0 to {counts[where]}: somebody "
-                f"else writes to it, or removes what is in it. Stop {journal.application} wherever it runs, then run "
+                f"{where} has the offsets {log.start} to {log.high_watermark}, expected 0 to {counts[where]}: another "
+                f"process writes to it, or deletes from it. Stop {journal.application} wherever it runs, then run "
                 "again"
             )
 

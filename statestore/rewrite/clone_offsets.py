@@ -125,7 +125,7 @@ def _at_offsets_of(
         if not log.start <= before[where].next_offset <= log.high_watermark:
             raise InputError(
                 f"{where} has the offsets {log.start} to {log.high_watermark}, and set {cut.found.uuid} ends at "
-                f"{before[where].next_offset}: what lies in between is gone, or the topic is another one. Use a newer "
+                f"{before[where].next_offset}: the records between are gone, or the topic is another one. Use a newer "
                 "set. Nothing was changed"
             )
     return {where: found.next_offset for where, found in before.items()}, "where the set ends"

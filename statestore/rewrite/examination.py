@@ -56,23 +56,23 @@ def require_rewritable(stores: Sequence[StorePartitionSpec], *, versions: bool =
     elif store.changelog is not None and store.changelog.end_group is not None:
         why = f"its changelog is the application's own input {store.changelog.topic}, which is written by others"
     elif store.store.supplied:
-        why = "it comes from a supplier: what its rows are in a changelog, only that knows"
+        why = "it comes from a supplier, and only that knows the changelog records of its rows"
     elif not kind.rows_are_records and not versions:
         why = (
             f"a {kind.name} store has several records for a row, and their order is not known exactly. Read it with "
             "Spark (format state_store), and overwrite it with its versions"
         )
     elif kind.offsets_are_beside:
-        why = f"a {kind.name} store is what a join holds back, and its changelog has more than its rows"
+        why = f"a {kind.name} store has the records that a join holds back, and its changelog has more than its rows"
     elif lives_in_archive(store):
-        why = "what lies here is a copy, the archive has the store"
+        why = "the store here is a copy; the store itself is in the archive"
     elif not store.owned and shown_layout(store.state_dir, store.application).offsets_beside:
         why = (
             "Kafka Streams before 4.3 wrote it, which does not say in the store whether it was closed in order. Start "
             "the application with 4.3 or later, stop it, and run again"
         )
     if why is not None:
-        raise InputError(f"{name} cannot be written anew: {why}")
+        raise InputError(f"{name} cannot be rewritten: {why}")
 
 
 def examine(store: StorePartitionSpec, partitions: int | None) -> Examined:
@@ -100,8 +100,8 @@ def examine(store: StorePartitionSpec, partitions: int | None) -> Examined:
     known = None if seen.record is None else seen.record.committed
     if known is not None and (seen.committed is None or seen.committed < known):
         raise InputError(
-            f"{label} is at offset {seen.committed} of its lost changelog, and was at {known} before: it is an older "
-            f"copy, and what came behind it is lost. {_WHOLE}"
+            f"{label} is at offset {seen.committed} of its lost changelog, but was at {known} before: it is an older "
+            f"copy, and later changes are lost. {_WHOLE}"
         )
     contents = survey(store, partitions)
     if (wrong := contents.misplaced) is not None:
@@ -140,4 +140,4 @@ def require_caught_up(store: StorePartitionSpec, why: str) -> None:
         )
 
 
-_WHOLE = "A changelog can only be written anew from stores that are whole, every partition of them; nothing was changed"
+_WHOLE = "A changelog can only be rewritten from intact stores, and from every partition of them; nothing was changed"

@@ -114,7 +114,7 @@ def new_offsets(topics: Topics, groups: Groups, pairs: Sequence[InputPair]) -> N
         if _goes_on(groups, pair):
             its = _partitions(pair.source, _count(groups, pair))
             found = {where: committed[where] for where in its if where in committed}
-            said.append(f"{groups.target} goes on in {pair.source} where {groups.source} is")
+            said.append(f"{groups.target} continues in {pair.source} where {groups.source} is")
         else:
             starts = _starts(topics, groups, pair)
             before = [committed.get(where) for where in _partitions(pair.source, counts[pair.source])]
@@ -144,7 +144,7 @@ def require_the_same(topics: Topics, groups: Groups, pairs: Sequence[InputPair],
         where: found.next_offset for where, found in before.committed.items()
     }:
         raise InputError(
-            f"group {groups.source} has committed input meanwhile: somebody runs the application. Stop it wherever it "
+            f"group {groups.source} has committed input in the meantime: the application runs. Stop it wherever it "
             "runs, then run again"
         )
     own = [pair for pair in pairs if pair.internal or pair.target != pair.source]

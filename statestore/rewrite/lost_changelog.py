@@ -77,7 +77,7 @@ def lost_changelog(
                 Remains.WHOLE, partitions, config, f"topic {name} was written by an earlier attempt; it is used"
             )
         _require_nobodys(topics, stores, found, journal.topics[name], recorded)
-        said = f"topic {name} was left half written by an earlier attempt; it is deleted and made again"
+        said = f"topic {name} was left half written by an earlier attempt; it is deleted and created again"
         return Made(Remains.HALF, partitions, config, said)
     for partition, log in _all_logs(topics, name, found.partitions).items():
         if log.high_watermark:
@@ -101,8 +101,8 @@ def _count(stores: Sequence[StorePartitionSpec], tasks: int | None, partitions: 
     listed = ", ".join(map(str, here))
     if count is None:
         raise InputError(
-            f"the changelog of {stores[0].application}/{stores[0].store.name} does not exist, so it cannot be told "
-            f"whether its tasks here, {listed}, are all. If they are, say --tasks {len(here)}"
+            f"the changelog of {stores[0].application}/{stores[0].store.name} does not exist, so it is unknown "
+            f"whether its tasks here, {listed}, are all. If they are, add --tasks {len(here)}"
         )
     if numbers != list(range(count)) or len({task.subtopology for task in here}) != 1:
         raise InputError(

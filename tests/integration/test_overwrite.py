@@ -198,7 +198,7 @@ def test_a_topic_that_somebody_took_while_it_was_half_written_is_not_removed(sto
     before = store.now()
     dying.die_in(store.write, "rewrite, partition written:2")
     broker.produce(store.app.servers, f"{before}-2", [(b"new", b"1")] * 40, 1)
-    with pytest.raises(InputError, match="somebody else has written to it"):
+    with pytest.raises(InputError, match="another process has written to it"):
         store.write.carry_out()
     assert (store.now(), store.statuses()) == (before, [Status.OK, Status.OK])
 

@@ -123,7 +123,10 @@ def test_every_kind_has_the_rows_that_its_divided_changelog_gives(
     ("definition", "reason"),
     [
         (StoreDefinition(name=STORE, kind="versioned", retention_ms=MINUTE), "several records for a row"),
-        (StoreDefinition(name=STORE, kind="time-ordered-buffer", format=StoreFormat.PLAIN), "what a join holds back"),
+        (
+            StoreDefinition(name=STORE, kind="time-ordered-buffer", format=StoreFormat.PLAIN),
+            "records that a join holds back",
+        ),
     ],
 )
 def test_kinds_whose_rows_do_not_make_a_changelog_are_refused(

@@ -354,7 +354,7 @@ def test_what_others_write_while_it_is_written_is_found_before_a_store_is_replac
 
     monkeypatch.setattr(reseeding.Reseed, "_write_records", and_another)
     ran = lost.command("rewrite", "reseed", "--application", lost.app.name, "--store", STORE, "--yes")
-    assert (ran.code, "somebody else writes to it" in ran.err) == (2, True), ran.err
+    assert (ran.code, "another process writes to it" in ran.err) == (2, True), ran.err
     assert (lost.rows(), lost.statuses()) == (rows, {Status.REPLACED})
 
 

@@ -213,7 +213,10 @@ def test_a_reseeded_store_begins_a_generation_of_snapshots(bootstrap_servers: st
     ("definition", "reason"),
     [
         (StoreDefinition(name=STORE, kind="versioned", retention_ms=MINUTE), "several records for a row"),
-        (StoreDefinition(name=STORE, kind="time-ordered-buffer", format=StoreFormat.PLAIN), "what a join holds back"),
+        (
+            StoreDefinition(name=STORE, kind="time-ordered-buffer", format=StoreFormat.PLAIN),
+            "records that a join holds back",
+        ),
     ],
 )
 def test_kinds_whose_rows_do_not_make_a_changelog_are_refused(

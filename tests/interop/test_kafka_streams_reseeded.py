@@ -78,7 +78,7 @@ def test_it_starts_with_nothing_to_restore_and_finds_and_changes_what_it_had(
         broker.delete_topic(app.bootstrap_servers, f"{app.application_id}-{store.name}-changelog")
     asked = ["rewrite", "reseed", "--application", app.application_id, "--partitioner", "any", "--yes"]
     ran = command(*asked, "--store", "plain-kv")
-    assert (ran.code, "say --tasks 2" in ran.err) == (2, True)
+    assert (ran.code, "add --tasks 2" in ran.err) == (2, True)
     for store in STORES:
         times = [] if store.kind == "kv" else ["--retention", f"{store.name}={RETENTION_MS}"]
         ran = command(*asked, "--store", store.name, "--tasks", "2", *times)

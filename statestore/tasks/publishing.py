@@ -93,7 +93,9 @@ def _published_before(spec: TaskSpec, store: StoreDefinition, archive: ArchiveSp
         place = snapshot_directory(spec.store_partition(store.name), archive)
         there = archive.open().stat(place.snapshot(name)) is not None
     except (ArchiveUnavailableError, ArchiveAccessError) as error:
-        _log.warning("process: %s/%s: is its snapshot there? %s", spec.application.name, spec.task, error)
+        _log.warning(
+            "process: %s/%s: cannot tell whether its snapshot exists: %s", spec.application.name, spec.task, error
+        )
         there = True
     return name if there else None
 

@@ -131,7 +131,7 @@ def _require_drained(
         if log.high_watermark != ends[where]:
             raise SnapshotError(
                 f"{where} has records up to offset {log.high_watermark}, and this run has read those before "
-                f"{ends[where]}: what is on its way in a repartition topic is in no snapshot. The next run that reads "
+                f"{ends[where]}: records in flight in a repartition topic are in no snapshot. The next run that reads "
                 "all of it writes a set"
             )
 

@@ -218,7 +218,7 @@ class StreamTask:
         """
         for store in self._spec.stores_on_disk:
             if lives_in_archive(store) and store.archive is not None and (why := superseded(store, store.archive)):
-                raise SupersededError(f"{store.store_partition} cannot be used here: {why}; run again, which brings it")
+                raise SupersededError(f"{store.store_partition} cannot be used here: {why}; run again to bring it here")
 
     def _settled_ranges(self, topics: Topics) -> dict[TopicPartition, LogRange]:
         """Wait until no transaction hides the end of a changelog: a replay would stop before it and miss the rest.

@@ -48,7 +48,7 @@ class _Columns(RowAggregation):
             return stored_int64s(stored, self._results.timestamped)
         except ValueError as error:
             raise DefinitionError(
-                f"store {self._results.store.name} holds something else than sums ({error}): another aggregate wrote "
+                f"store {self._results.store.name} holds values other than sums ({error}): another aggregate wrote "
                 "it; restore the definition that it was written with, or reset the application"
             ) from error
 

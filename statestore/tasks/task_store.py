@@ -197,7 +197,7 @@ class TaskStore:
         offset = store.committed_offset(self.changelog)
         if store.transactional and not store.recover(offset):
             return RebuildError(
-                f"store {self._name} says that it cannot be brought to what was committed at offset {offset}"
+                f"store {self._name} reports that it cannot be set to its state at committed offset {offset}"
             )
         committed, empty = store.committed_offset(self.changelog), store.is_empty
         of_records = self._spec.store.rows_are_records
@@ -273,8 +273,8 @@ class TaskStore:
 
     def _refuse(self, lost: Lost, what: str) -> NoReturn:
         raise _REFUSED[lost.status](
-            f"store {self._name} of {self._spec.application} task {self._spec.task} {what}, and would lose something "
-            f"if it was rebuilt ({lost.status}: {lost.why}): that is not done by itself; run restore for it with "
+            f"store {self._name} of {self._spec.application} task {self._spec.task} {what}, and a rebuild would lose "
+            f"data ({lost.status}: {lost.why}), so it is not rebuilt automatically; run restore for it with "
             "--accept-loss, which keeps the old store in quarantine"
         )
 

@@ -348,7 +348,7 @@ def test_with_a_record_on_its_way_there_is_no_set(
     why = set_after_run(source.definition, source.rows_of_run, archive, source.servers, 60)
     assert why is not None
     assert why.snapshot_set is None
-    assert "on its way in a repartition topic" in why.why
+    assert "in flight in a repartition topic" in why.why
     again = source.run()
     assert again is not None
     assert again.snapshot_set, again.why

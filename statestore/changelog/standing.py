@@ -94,7 +94,7 @@ def standing(
     to_read = f"offsets {unseen} to {log.last_stable - 1} are to be read"
     if compacted and (caught_up_ms is None or now_ms - caught_up_ms >= delete_retention_ms):
         since = "never" if caught_up_ms is None else f"{(now_ms - caught_up_ms) // 1000} s ago"
-        old = f"the store was last known whole {since}, tombstones are kept for {delete_retention_ms // 1000} s"
+        old = f"the store was last known intact {since}, tombstones are kept for {delete_retention_ms // 1000} s"
         if not may_be_rebuilt:
             detail = f"{to_read}; {old}: keys whose deletes are gone from the log stay in the store"
             return Standing(Status.LAGGING, Action.TAIL, detail)

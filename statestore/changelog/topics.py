@@ -52,8 +52,8 @@ def has_append_time(config: Mapping[str, str]) -> bool:
 def append_time_refused(topic: str) -> str:
     """Say why a topic of ours must not have the brokers' time, and what to do."""
     return (
-        f"topic {topic} has {TIMESTAMP_TYPE}={APPEND_TIME}, expected {CREATE_TIME}: the brokers put their own time in "
-        "the place of each record's, and a store that is restored from it is not what it was. Set it: kafka-configs.sh "
+        f"topic {topic} has {TIMESTAMP_TYPE}={APPEND_TIME}, expected {CREATE_TIME}: the brokers replace each record's "
+        "timestamp, so a store that is restored from it is not what it was. To correct it: kafka-configs.sh "
         f"--alter --entity-type topics --entity-name {topic} --add-config {TIMESTAMP_TYPE}={CREATE_TIME}"
     )
 
@@ -260,7 +260,7 @@ class Topics:
         deadline = time.monotonic() + self._timeout_s
         while name in self.names():
             if time.monotonic() > deadline:
-                raise KafkaUnavailableError(f"topic {name} was deleted, but is still there after {self._timeout_s:g} s")
+                raise KafkaUnavailableError(f"topic {name} was deleted, but still exists after {self._timeout_s:g} s")
             time.sleep(_PAUSE_S)
 
     def _appeared(self, name: str) -> Topic:
@@ -268,7 +268,7 @@ class Topics:
         deadline = time.monotonic() + self._timeout_s
         while (topic := self.describe([name]).get(name)) is None:
             if time.monotonic() > deadline:
-                raise KafkaUnavailableError(f"topic {name} was created, but is not there after {self._timeout_s:g} s")
+                raise KafkaUnavailableError(f"topic {name} was created, but does not exist after {self._timeout_s:g} s")
             time.sleep(_PAUSE_S)
         return topic
 

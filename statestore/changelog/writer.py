@@ -300,7 +300,7 @@ class TransactionalWriter(RecordWriter):
         if age_s < self._transaction_timeout_s:
             return error
         return TransactionTimedOutError(
-            f"a transaction of {self._name} was to end within {self._transaction_timeout_s:g} s, "
+            f"a transaction of {self._name} had to end within {self._transaction_timeout_s:g} s, "
             f"transaction.timeout.ms; after {age_s:.1f} s its producer is fenced: the broker has aborted it for its "
             "age, or another process has taken the task over meanwhile. Nothing of it was committed. Run again; if "
             "that happens again, look for what held the task up so long, or for who else processes it"

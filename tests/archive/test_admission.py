@@ -58,7 +58,7 @@ def test_tombstones_that_may_be_gone_keep_it_from_being_used() -> None:
     assert "deletes may be gone from the log" in _why(old)
     assert _why(old, changelog=CHANGELOG.model_copy(update={"compacted": False})) is None
     future = _snapshot(record={"caught_up_ms": NOW_MS + 10 * KEPT_MS})
-    assert "last known whole never" in _why(future)
+    assert "last known intact never" in _why(future)
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_a_transaction_that_the_broker_aborts_for_its_age_is_told_as_that(bootst
         broker.settle(bootstrap_servers, topic)  # the broker looks every 10 s for those that are too old
         writer.commit()
 
-    with pytest.raises(TransactionTimedOutError, match="was to end within 1 s"):
+    with pytest.raises(TransactionTimedOutError, match="had to end within 1 s"):
         end_too_late()
     assert _values(bootstrap_servers, topic) == []
 

@@ -154,14 +154,14 @@ def test_a_log_that_is_not_compacted_has_every_delete_so_its_tail_is_always_righ
             4,
             LogRange(0, 10, 10),
             {"caught_up_ms": None},
-            "the store was last known whole never, tombstones are kept for 86400 s: deletes may be gone from the log, "
+            "the store was last known intact never, tombstones are kept for 86400 s: deletes may be gone from the log, "
             "so replaying its tail could bring deleted keys back",
         ),
         (
             4,
             LogRange(0, 10, 10),
             {"caught_up_ms": DAY_MS - 7_000, "retention": 5_999},
-            "the store was last known whole 7 s ago, tombstones are kept for 5 s: deletes may be gone from the log, "
+            "the store was last known intact 7 s ago, tombstones are kept for 5 s: deletes may be gone from the log, "
             "so replaying its tail could bring deleted keys back",
         ),
     ],

@@ -59,7 +59,7 @@ def _clean_up(spec: TaskSpec, quarantine_s: float) -> None:
         for gone in clean_copies(spec.stores_on_disk, quarantine_s):
             _log.info("process: %s was removed from this node: another one has published it since", gone)
     except Exception:  # also of the user's own code, such as a supplied store
-        _log.exception("process: this node was not looked through")
+        _log.exception("process: this node was not searched")
 
 
 def _idle_elsewhere(spec: TaskSpec) -> int | None:

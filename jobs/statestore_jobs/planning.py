@@ -91,7 +91,7 @@ def _require_internal(topics: Topics, entry: Entry) -> None:
     problems += [f"internal {append_time_refused(name)}" for name in found if has_append_time(configs[name])]
     if problems:
         raise TopicMismatchError(
-            f"application {application.name} cannot go on: {'; '.join(problems)}. `statestore drift` lists what is "
+            f"application {application.name} cannot continue: {'; '.join(problems)}. `statestore drift` lists what is "
             "not as the catalogue has it, and what to do"
         )
 

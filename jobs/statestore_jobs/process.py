@@ -95,7 +95,7 @@ def _hosts(specs: Sequence[TaskSpec]) -> list[str | None]:
     try:
         found = dict(zip(first, hosts_of(list(first.values())), strict=True))
     except StateStoreError as error:  # the tasks find out what is wrong with it
-        _log.warning("process: it is not known which host has which store: %s", error)
+        _log.warning("process: it is unknown which host has which store: %s", error)
         return []
     return [found.get(at) for at in range(len(specs))]
 
@@ -159,7 +159,7 @@ def _forget_processed(settings: Settings, topics: Topics, application: Applicati
             found = {partition: group.committed(partition) for partition in partitions}
         topics.delete_records({partition: offset.next_offset for partition, offset in found.items() if offset})
     except StateStoreError as error:  # the next run deletes them; this one has done its work
-        _log.warning("process: processed records of repartition topics are still there: %s", error)
+        _log.warning("process: processed records of repartition topics were not deleted: %s", error)
 
 
 def main() -> None:

@@ -42,7 +42,7 @@ def not_begun(specs: Sequence[TaskSpec], rows: Sequence[ProcessRow]) -> list[Pro
         failures = [row.failure for row in before if row.failure is not None]
         why = "; ".join(f"{row.task} failed with {row.failure.kind}" for row in before if row.failure is not None)
         error = EarlierTaskError(
-            f"task {spec.task} of {application} was not begun, because an earlier task did not reach its end: {why}. "
+            f"task {spec.task} of {application} was not started, because an earlier task did not finish: {why}. "
             "Nothing is lost. Fix the earlier task, then run again"
         )
         failure = Failure.of(error).model_copy(update={"retriable": all(failure.retriable for failure in failures)})

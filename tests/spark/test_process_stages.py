@@ -127,6 +127,6 @@ def test_the_report_says_for_which_earlier_task_a_later_one_was_not_begun(run: P
     assert found == [("0_0", None), ("0_1", ("ProcessingError", False)), ("1_0", waiting), ("1_1", waiting)]
     for row in report.rows[2:]:
         assert row.failure is not None
-        assert f"task {row.task} of {failing.name} was not begun" in row.failure.message
+        assert f"task {row.task} of {failing.name} was not started" in row.failure.message
         assert "0_1 failed with ProcessingError" in row.failure.message
     assert not read_by_later_tasks(servers, failing)

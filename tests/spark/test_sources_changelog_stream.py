@@ -215,7 +215,7 @@ def test_a_topic_that_was_made_anew_ends_the_stream(bootstrap_servers: str) -> N
     delete_topic(bootstrap_servers, topic)
     create_topic(bootstrap_servers, topic)
     more(bootstrap_servers, topic, 6)
-    with pytest.raises(TopicMismatchError, match="deleted and made anew"):
+    with pytest.raises(TopicMismatchError, match="deleted and recreated"):
         query.plan()
     query.start(failOnDataLoss="false")
     assert query.batches() == [offsets(0, 6)]

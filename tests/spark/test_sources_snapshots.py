@@ -219,7 +219,7 @@ def test_what_is_asked_for_must_be_clear(archive: Archive, monkeypatch: pytest.M
 def test_a_store_that_was_defined_anew_in_between_and_code_that_nobody_named_are_refused(archive: Archive) -> None:
     archive.publish(0, 10)
     archive.publish(1, 10, definition=StoreDefinition(name="counts", format="plain"))
-    with pytest.raises(InputError, match=r"has format .*the store was defined anew in between"):
+    with pytest.raises(InputError, match=r"has format .*the store was redefined in between"):
         archive.read("latest")
     archive.publish(0, 20, definition=StoreDefinition(name="counts", kind="nowhere:KIND"))
     with pytest.raises(InputError, match=r"kind nowhere:KIND, whose code is not loaded because an archive names it"):

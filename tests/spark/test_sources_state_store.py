@@ -569,7 +569,7 @@ def test_what_cannot_be_decoded_fails_or_is_kept_as_bytes(spark: SparkSession, t
         ({"window_size_ms": 5}, "a key-value store has neither retention nor window"),
         ({"time_from": 5}, "option time_from: a key-value store has no times in its keys"),
         ({"key": "xyz"}, "option key: 'xyz' is not hexadecimal digits, as key_serde bytes requires"),
-        ({"key_from": "02", "key_to": "01"}, "option key_to: '01' is not behind key_from '02'"),
+        ({"key_from": "02", "key_to": "01"}, "option key_to: '01' is not after key_from '02'"),
         ({"read": "now"}, "option read: expected one of .'live', 'locked', 'snapshot'., found 'now'"),
         ({"value_schema": "a INT"}, "option value_schema is for JSON values, found value_serde bytes"),
         ({"partition": 0}, "state_store has no option partition, perhaps partitions is meant"),

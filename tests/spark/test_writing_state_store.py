@@ -222,7 +222,7 @@ def test_a_versioned_store_goes_through_a_dataframe_and_has_the_same_versions_an
     assert "versions more than once, such as of b'" in written.refused(twice)
     one = frame.where("valid_to is not null").limit(1)
     for wrong, reason in (
-        (one.withColumn("valid_to", F.expr("valid_from")), "or behind its valid_from"),
+        (one.withColumn("valid_to", F.expr("valid_from")), "or after its valid_from"),
         (one.withColumn("timestamp", F.expr("valid_from + 1")), "expected its valid_from"),
         (one.withColumn("valid_from", F.lit(0).cast("long")).drop("timestamp"), "valid_from 0; expected ms since 1970"),
         (one.withColumn("value", F.lit(None).cast("binary")), "no value: an overwrite has rows only"),

@@ -297,7 +297,7 @@ def test_a_type_that_json_is_not_read_into_is_refused() -> None:
     for kind, expected in (
         (pa.struct([("at", pa.timestamp("us"))]), r"value.at is timestamp\[us\], expected BOOLEAN"),
         (pa.struct([("legs", pa.list_(pa.struct([("raw", pa.binary())])))]), r"value.legs\[\].raw is binary"),
-        (pa.struct([("a", pa.int32()), ("a", pa.string())]), "a field of value is there twice, found a, a"),
+        (pa.struct([("a", pa.int32()), ("a", pa.string())]), "a field of value occurs twice, found a, a"),
     ):
         with pytest.raises(InputError, match=expected):
             check_fields(kind)
@@ -340,7 +340,7 @@ def test_options_describe_a_store_or_say_what_is_missing() -> None:
     for said, expected in (
         ({"kind": "session"}, "store s: Value error, a session store has retention_ms"),
         ({"kind": "tumbling"}, "option kind: expected one of .'key-value', 'window', 'session', .*, found 'tumbling'"),
-        ({"retention_ms": "9"}, "option retention_ms says what a store is: say its kind, too"),
+        ({"retention_ms": "9"}, "option retention_ms describes a store: add option kind, too"),
         ({"kind": "session", "retention_ms": "1 h"}, "option retention_ms: expected a duration such as 90s, 36h"),
     ):
         with pytest.raises(InputError, match=expected):

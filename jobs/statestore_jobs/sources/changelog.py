@@ -179,7 +179,7 @@ class ChangelogReader(DataSourceReader):
                 )
             self._splits = 1
         elif "run_bytes" in options:
-            raise InputError("option run_bytes is for latest, which is not asked for: leave it out")
+            raise InputError("option run_bytes applies only to latest, which is not set: leave it out")
         self._store = _store(options)
         self._layout = None if self._store is None else layout_of(options, self._store, with_offset=True, schema=schema)
 
@@ -235,7 +235,7 @@ def _store(options: Mapping[str, str]) -> StoreDefinition | None:
     refuse_unknown(options, (*_OPTIONS, *STREAM_OPTIONS), "changelog")
     store = described_store(options, "changelog")
     if store is None and (given := [name for name in DECODING_OPTIONS if name != "values" and name in options]):
-        raise InputError(f"option {given[0]} is for rows of a store: say its kind, too")
+        raise InputError(f"option {given[0]} is for rows of a store: add option kind, too")
     if store is not None and not store.rows_are_records:
         raise InputError(
             f"option kind: rows of a {store.kind} store are not records of its changelog. Read the changelog without "

@@ -69,7 +69,7 @@ def folded(
             else:
                 yield from (rows.batch for rows in merged([runs], routing))
         except StoreCorruptedError as error:  # our own files
-            raise InvalidStateError(f"what was sorted of {log} cannot be read: {error}") from error
+            raise InvalidStateError(f"sorted runs of {log} cannot be read: {error}") from error
 
 
 def _with_deletes(runs: Runs, routing: Routing) -> Iterator[pa.RecordBatch]:

@@ -93,7 +93,7 @@ class ChangelogStreamReader(DataSourceStreamReader):
         if topic_id != end["topic_id"]:
             raise TopicMismatchError(
                 f"topic {self._topic} has id {topic_id}, expected {end['topic_id']} of a batch that has begun: it was "
-                "deleted and made anew. Start the query with a new checkpoint"
+                "deleted and recreated. Start the query with a new checkpoint"
             )
         at = self._positions(begun, topic_id, logs)
         parts: list[InputPartition] = []
@@ -128,7 +128,7 @@ class ChangelogStreamReader(DataSourceStreamReader):
     def _positions(self, offset: _Offset, topic_id: str, logs: Mapping[int, LogRange]) -> dict[int, int]:
         """Return the offset from which to read each log: that of the stream, or a new partition's first."""
         if offset["topic_id"] != topic_id:
-            self._lost(None, f"has id {topic_id}, expected {offset['topic_id']}: it was deleted and made anew")
+            self._lost(None, f"has id {topic_id}, expected {offset['topic_id']}: it was deleted and recreated")
             return {partition: log.start for partition, log in logs.items()}
         known = _by_partition(offset["offsets"])
         if left_out := sorted(set(known) - set(logs)):
@@ -154,7 +154,7 @@ class ChangelogStreamReader(DataSourceStreamReader):
         error = TopicMismatchError if partition is None else StoreBehindLogStartError
         raise error(
             f"{where} {what}. Records that the stream has not read are lost. Start the query with a new checkpoint, or "
-            f"go on without them: .option('{FAIL}', 'false')"
+            f"continue without them: .option('{FAIL}', 'false')"
         )
 
 

@@ -74,7 +74,7 @@ def check_type(kind: pa.DataType, name: str) -> None:
     if pa.types.is_struct(kind):
         names = [field.name for field in kind]
         if len(set(names)) < len(names):
-            raise InputError(f"option value_schema: a field of {name} is there twice, found {', '.join(names)}")
+            raise InputError(f"option value_schema: a field of {name} occurs twice, found {', '.join(names)}")
         for field in kind:
             check_type(field.type, f"{name}.{field.name}")
     elif pa.types.is_list(kind):

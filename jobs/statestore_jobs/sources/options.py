@@ -168,6 +168,6 @@ def described_store(options: Mapping[str, str], name: str) -> StoreDefinition | 
     settings = store_settings(options)
     if "kind" not in settings:
         if settings:
-            raise InputError(f"option {min(settings)} says what a store is: say its kind, too")
+            raise InputError(f"option {min(settings)} describes a store: add option kind, too")
         return None
     return defined_store({"name": name, **settings})

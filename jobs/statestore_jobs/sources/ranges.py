@@ -61,12 +61,12 @@ def range_of(options: Mapping[str, str], kind: StoreKind, key_serde: str) -> Row
         raise InputError("option key names the only key: leave key_from and key_to out")
     if {"key_from", "key_to"} <= set(keys) and keys["key_from"] >= keys["key_to"]:
         raise InputError(
-            f"option key_to: {options['key_to']!r} is not behind key_from {options['key_from']!r}; keys are in the "
+            f"option key_to: {options['key_to']!r} is not after key_from {options['key_from']!r}; keys are in the "
             "order of their bytes, key_to is exclusive"
         )
     if len(times) == 2 and times["time_from"] >= times["time_to"]:
         raise InputError(
-            f"option time_to: {options['time_to']!r} is not behind time_from {options['time_from']!r}; it is exclusive"
+            f"option time_to: {options['time_to']!r} is not after time_from {options['time_from']!r}; it is exclusive"
         )
     return RowRange(kind, **keys, **times)  # type: ignore[arg-type]
 

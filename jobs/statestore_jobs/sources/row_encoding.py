@@ -182,9 +182,7 @@ class RowEncoder:
             ends = pc.fill_null(column, OPEN).to_numpy(zero_copy_only=False)
             if (wrong := pc.is_valid(column).to_numpy(zero_copy_only=False) & (ends <= begins)).any():
                 at = int(wrong.argmax())
-                raise self._wrong(
-                    keys, at, f"valid_to {ends[at]}; expected null, or behind its valid_from {begins[at]}"
-                )
+                raise self._wrong(keys, at, f"valid_to {ends[at]}; expected null, or after its valid_from {begins[at]}")
         return version_rows(keys, values, begins, ends)
 
     # -- values -------------------------------------------------------------------------------------------------------

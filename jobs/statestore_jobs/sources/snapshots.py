@@ -119,7 +119,7 @@ def definition_in(snapshots: list[StoreInArchive], options: Mapping[str, str]) -
             name = differing[0]
             raise InputError(
                 f"{found.label} has {name} {getattr(other, name)}, that of {newest.store_partition} has "
-                f"{getattr(store, name)}: the store was defined anew in between. Read partitions by themselves, with "
+                f"{getattr(store, name)}: the store was redefined in between. Read partitions by themselves, with "
                 "option partitions"
             )
     if store.supplier is not None:

@@ -83,7 +83,7 @@ def plan_write(options: Mapping[str, str]) -> Planned:
         for found in store_partition_specs(settings, topics, [definition], [name])
     ]
     if not stores:
-        raise InputError(f"{application}/{name} is on no disk: its engine is {store.engine}, or it has no task yet")
+        raise InputError(f"{application}/{name} is not on disk: its engine is {store.engine}, or it has no task yet")
     require_rewritable(stores, versions=True)
     return Planned(settings, metastore, definition, stores)
 

@@ -50,7 +50,7 @@ class Alert(BaseNotifier):
         with environment_of_dag(_run_of(context)[0]).active():
             notifier = _notifier()
             if notifier is None:
-                log.error("a run failed or is late, and STATESTORE_ALERT_NOTIFIER names nobody to tell")
+                log.error("a run failed or is late, but STATESTORE_ALERT_NOTIFIER names no notifier")
                 return
             context["statestore"] = what_is_wrong(context)
             notifier(context)

@@ -40,7 +40,7 @@ class ApproveRestoreOperator(ApprovalOperator):
         """Ask, or go on."""
         params = context["params"]
         if not (may_rebuild(params) and (self.always or wants_approval(params))):
-            self.log.info("no approval is wanted: restoring")
+            self.log.info("no approval is required: restoring")
             return None
         return super().execute(context)
 

@@ -95,8 +95,8 @@ def check(square: dict[str, Any]) -> None:
         report = read_any_report(location(square["report"]))
     if _written(report) != square["written"]:
         raise AirflowFailException(
-            f"{square['report']} was written anew since this square was made: its rows are of another attempt. Clear "
-            "the task rows of this run, with downstream"
+            f"{square['report']} was rewritten since this mapped task was created: its rows are of another "
+            "attempt. Clear the task rows of this run, with downstream"
         )
     rows = report.rows[square["start"] : square["start"] + square["count"]]
     show([row_to_dict(row) for row in rows])

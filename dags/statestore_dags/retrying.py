@@ -63,7 +63,7 @@ class RetryWhatMayPass(RetryPolicy):
         if code in _DECIDED:
             return RetryDecision.fail(reason=f"it ended with exit code {code}: a retry would end the same way")
         if try_number > 1:
-            return RetryDecision.fail(reason="it failed again, and nothing says that it may pass")
+            return RetryDecision.fail(reason="it failed again, and the error is not known to be temporary")
         return RetryDecision.default()
 
 

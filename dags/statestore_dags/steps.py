@@ -59,7 +59,7 @@ def plan(
 
     with in_environment(dag.dag_id) as environment, kafka_connection(), reports_access():
         if problem := alerts.problem():
-            log.error("nobody would be told of a failure: %s", problem)
+            log.error("no one would be notified of a failure: %s", problem)
         require_known_fields(dag_run.conf, dag.params)
         settings = load_settings()
         # The page shows the health of one catalogue.

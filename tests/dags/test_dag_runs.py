@@ -317,7 +317,7 @@ def test_a_square_whose_report_was_written_anew_shows_no_row_of_it(tmp_path):
     path = tmp_path / "report.json"
     (square,) = squares(path, first)
     write_report(path, later)
-    with pytest.raises(AirflowFailException, match="was written anew since this square was made"):
+    with pytest.raises(AirflowFailException, match="was rewritten since this mapped task was created"):
         check.function(square)
 
 

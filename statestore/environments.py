@@ -241,7 +241,7 @@ def _read(path: Path) -> dict[Any, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{FILE}: {path} cannot be read: {error}; each process of Airflow needs this file") from error
     except yaml.YAMLError as error:
-        raise InputError(f"{FILE}: {path} is no YAML: {error}") from error
+        raise InputError(f"{FILE}: {path} is not YAML: {error}") from error
     if found is None:
         return {}
     if not isinstance(found, dict):
@@ -276,7 +276,7 @@ def _environment(name: str, found: Any) -> Environment:
     }
     if not _WAYS_TO_KAFKA.isdisjoint(settings) and not settings.get(_SERVICE_ID):
         raise InputError(
-            f"{where}: it has its own way to Kafka, so its catalogue needs a name that no other has: set {_SERVICE_ID}"
+            f"{where}: it has its own connection to Kafka, so its catalogue needs a unique name: set {_SERVICE_ID}"
         )
     return Environment(name, frozenset(said.applications), settings)
 
@@ -298,6 +298,6 @@ def _require_apart(named: Collection[Environment]) -> None:
         other, before = ways.setdefault(service, (f"environment {each.name}", way))
         if before != way:
             raise InputError(
-                f"{FILE}: environment {each.name} has the {_SERVICE_ID} {service!r} of {other}, and another way to "
-                "Kafka: name its catalogue otherwise"
+                f"{FILE}: environment {each.name} has the {_SERVICE_ID} {service!r} of {other}, but another "
+                "connection to Kafka: give its catalogue another name"
             )

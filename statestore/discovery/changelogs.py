@@ -122,10 +122,10 @@ def processed(spec: StorePartitionSpec, partition: TopicPartition, log: LogRange
     if next_offset is None and log.start < log.last_stable:
         raise InputOffsetError(
             f"{spec.store_partition} is filled from {partition}, which has the offsets {log.start} to "
-            f"{log.last_stable - 1}, but consumer group {spec.application} has no committed offset for it: how much of "
-            f"it was processed is not known. The group's offset is gone, or {partition.topic} is not an input of the "
-            f"application. Set the group's offset to where it was; or, if only the application writes the topic, add "
-            f"--changelog {spec.store.name}={partition.topic}"
+            f"{log.last_stable - 1}, but consumer group {spec.application} has no committed offset for it: it is "
+            f"unknown how much of it was processed. The group's offset is gone, or {partition.topic} is not an input "
+            f"of the application. Set the group's offset to where it was; or, if only the application writes the "
+            f"topic, add --changelog {spec.store.name}={partition.topic}"
         )
     end = log.start if next_offset is None else max(next_offset, log.start)
     return log._replace(last_stable=min(log.last_stable, end))

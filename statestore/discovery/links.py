@@ -50,7 +50,7 @@ def undisturbed(store: StoreDirectory, action: Callable[[], T]) -> T:
         except (StoreCorruptedError, FileNotFoundError, RetryError) as error:
             if before is not None and _files(store) == before:
                 if isinstance(error, FileNotFoundError):
-                    raise UnknownStoreError(f"{store.directory} is no longer there: {error}") from error
+                    raise UnknownStoreError(f"{store.directory} no longer exists: {error}") from error
                 raise
             if time.monotonic() - started > _FOR_S:
                 raise RetryError(

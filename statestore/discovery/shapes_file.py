@@ -133,14 +133,14 @@ def read_shapes(path: Path, applications: list[str], topics: Topics) -> dict[str
         if application is None:
             if len(applications) != 1:
                 raise InputError(
-                    f"{path} does not say whose store {row.store} is; name one application with --application, found "
-                    f"{', '.join(applications) or 'none'}"
+                    f"{path} does not name the application of store {row.store}; name one application with "
+                    f"--application, found {', '.join(applications) or 'none'}"
                 )
             [application] = applications
         if application not in applications or not (row.logged or row.in_memory):
             continue
         if row.store in found.setdefault(application, {}):
-            raise InputError(f"{path} says two things of store {row.store} of application {application}; correct it")
+            raise InputError(f"{path} describes store {row.store} of application {application} twice; correct it")
         found[application][row.store] = _known(path, application, row)
     if not found:
         named = sorted({row.application for row in rows if row.application is not None})

@@ -30,7 +30,7 @@ from statestore.partition.spec import GLOBAL_TASK, ChangelogSpec, GlobalKind
 from statestore.stores.segments import segment_interval_ms
 
 _NOTHING_SAID = {"kind": None, "format": None}
-_LEFT_ALONE = "Nothing was changed. Leave the store to Kafka Streams, which restores it by itself."
+_LEFT_ALONE = "Nothing was changed. Leave the store to Kafka Streams, which restores it itself."
 
 Trouble = Literal["needed", "damaged", "unknown", "unlogged", "in memory", "missing", "in use"]
 #: A store's shape, or why none is known: it is none that we know, or all of it is in use; None: none can be read.

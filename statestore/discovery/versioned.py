@@ -67,7 +67,7 @@ def versioned_definition(evidence: Evidence, hint: Hint, shape: StoreShape | Non
     has_rows = shape is not None and shape.versions is not None and shape.versions.rows > 0
     if hint.kind not in (None, VERSIONED.name) or hint.format not in (None, StoreFormat.PLAIN):
         if has_rows:
-            raise UnknownFormatError(f"{shown}. What is said of it is another store")
+            raise UnknownFormatError(f"{shown}. The given description is of another store")
         return None  # the topic alone speaks for a versioned one
     if shape is not None and shape.versions is None and not shape.unread:
         raise UnknownFormatError(

@@ -56,7 +56,7 @@ def read(path: Path) -> dict[TopicPartition, int | None]:
             offsets[partition] = None if number == UNKNOWN_OFFSET else number
     except (ValueError, IndexError) as error:
         raise StoreCorruptedError(
-            f"{path} is not a whole checkpoint file of version 0 ({error}); "
+            f"{path} is not a complete checkpoint file of version 0 ({error}); "
             "remove it to have the stores' own offsets used"
         ) from error
     return offsets

@@ -142,7 +142,7 @@ class RocksDB:
             if unknown:
                 raise UnknownFormatError(
                     f"{directory} has the column families {unknown}, this store's format has {known}: "
-                    "it was written by another version or as another kind of store, and is left alone"
+                    "it was written by another version or as another kind of store, and was not changed"
                 )
             # A read-only database cannot create the missing ones.
             names = [name for name in known if name in found or (name in wanted and not read_only)]

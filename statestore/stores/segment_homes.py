@@ -132,7 +132,7 @@ class DiskHome:
         if lost and self._directory.exists() and self._are(last_use.is_as_recorded, looked_at):
             raise StoreCorruptedError(
                 f"store {self._spec.store} has lost {', '.join(str(self._directory / name) for name in sorted(lost))}: "
-                "it was there when we last had the store open, and had not expired; restore the store from its "
+                "it existed when the store was last open here, and had not expired; restore the store from its "
                 "changelog"
             )
 

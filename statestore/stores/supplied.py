@@ -129,9 +129,9 @@ class Supplier:
         ours = isinstance(store, BuiltInBytes)  # which tell how they were last used
         if store.persistent and store.manages_offsets and not (store.transactional or ours):
             raise self._wrong(
-                f"makes a {type(store).__name__} that manages its offsets without transactions: after a crash, nobody "
-                "could tell whether it has rows that were never committed. Set manages_offsets = False, or implement "
-                "commit and recover and set transactional = True"
+                f"makes a {type(store).__name__} that manages its offsets without transactions: after a crash, it "
+                "would be unknown whether it has rows that were never committed. Set manages_offsets = False, or "
+                "implement commit and recover and set transactional = True"
             )
         found = bool(store.persistent), bool(store.transactional)
         if found != (self._definition.engine != "in_memory", self._definition.engine == "txn_rocksDB"):

@@ -66,7 +66,7 @@ def read_only(
 def _committed(name: str, inner: Any) -> Any:
     if isinstance(inner, BuiltInBytes):
         return inner.committed()
-    raise InvalidStateError(f"store {name} is not one of ours: its committed rows cannot be told apart")
+    raise InvalidStateError(f"store {name} is not a built-in store: its committed rows cannot be told apart")
 
 
 def _plain(store: AnyStore) -> Any:

@@ -84,6 +84,6 @@ def test_a_store_with_a_column_family_of_a_later_version_is_refused_and_left_alo
     later = "versionedKeyValueWithHeaders"
     RocksDB(store.directories[database], [*store.composition.layout.column_families, later]).close()
     before = contents(store.home.root)
-    with pytest.raises(UnknownFormatError, match=rf"{STORE}.*{later}.*left alone"):
+    with pytest.raises(UnknownFormatError, match=rf"{STORE}.*{later}.*was not changed"):
         store.open()
     assert contents(store.home.root) == before

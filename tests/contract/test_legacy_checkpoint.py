@@ -97,7 +97,7 @@ def test_a_torn_file_is_an_error_and_is_kept(home):
     path = home.task_directory / f".checkpoint_{STORE}"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("0\n2\napp-s-changelog 0 5\n")
-    with pytest.raises(StoreCorruptedError, match="not a whole checkpoint file"):
+    with pytest.raises(StoreCorruptedError, match="not a complete checkpoint file"):
         store.open()
     assert path.exists()
 

@@ -114,7 +114,7 @@ def test_a_torn_position_file_is_an_error_and_kept(store):
     store.close()
     file = store.home.task_directory / f"{STORE}.position"
     file.write_text("0\n2\ninput 0 49\n")
-    with pytest.raises(StoreCorruptedError, match="not a whole checkpoint file"):
+    with pytest.raises(StoreCorruptedError, match="not a complete checkpoint file"):
         store.open()
     assert file.exists()
     file.unlink()

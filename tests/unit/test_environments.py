@@ -67,7 +67,7 @@ def test_a_file_is_parsed_once_until_it_changes(said, monkeypatch):
     assert len(parsed) == 2
     said("weather: {applications: [")
     for _ in range(2):  # a malformed file is refused each time
-        with pytest.raises(InputError, match="is no YAML"):
+        with pytest.raises(InputError, match="is not YAML"):
             environments()
 
 
@@ -139,7 +139,7 @@ def test_a_dag_of_an_environment_that_is_gone_says_so(said):
     ("text", "expected"),
     [
         ("[a]", "expected environments by their names, found list"),
-        ("a: [", "is no YAML"),
+        ("a: [", "is not YAML"),
         ("verify: {applications: [a]}", "environment 'verify': expected a name"),
         ("a.b: {applications: [a]}", "environment 'a.b': expected a name"),
         ("a: {}", "applications: Field required"),
@@ -151,7 +151,7 @@ def test_a_dag_of_an_environment_that_is_gone_says_so(said):
         ("a: {applications: [x], settings: {STATESTORE_KAFKA_CONN_ID: k}}", "set STATESTORE_SERVICE_ID"),
         (
             "a: {applications: [x], settings: {STATESTORE_KAFKA_CONN_ID: k, STATESTORE_SERVICE_ID: default}}",
-            "'default' of the settings of Airflow, and another way to Kafka",
+            "'default' of the settings of Airflow, but another connection to Kafka",
         ),
     ],
 )

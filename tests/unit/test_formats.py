@@ -202,7 +202,7 @@ def test_l5_a_damaged_checkpoint_file_says_what_is_wrong_with_it(tmp_path, raw, 
     with pytest.raises(StoreCorruptedError) as caught:
         checkpoint_file.read(path)
     begin, end = (
-        f"{path} is not a whole checkpoint file of version 0 (",
+        f"{path} is not a complete checkpoint file of version 0 (",
         "); remove it to have the stores' own offsets used",
     )
     cause = str(caught.value).removeprefix(begin).removesuffix(end)

@@ -144,12 +144,12 @@ def test_a_row_that_cannot_be_so_is_refused_by_name(tmp_path: Path, change: dict
 def test_a_row_that_names_no_application_is_of_the_one_that_is_asked_for(tmp_path: Path) -> None:
     row = {**WINDOW, "application": None}
     assert read(tmp_path / "f", row) == read(tmp_path / "f", WINDOW)
-    with pytest.raises(InputError, match="does not say whose store w is"):
+    with pytest.raises(InputError, match="does not name the application of store w"):
         read(tmp_path / "f", row, applications=("app", "other"))
 
 
 def test_two_rows_of_one_store_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="says two things of store w"):
+    with pytest.raises(InputError, match="describes store w"):
         read(tmp_path / "f", WINDOW, WINDOW)
 
 

@@ -103,6 +103,8 @@ class Composition:
             assert pod.wait(_HEALTHY_S) == 0, self.log(pod)
             return pod
         check = self.services[name]["healthcheck"]["test"]
+        # curl takes localhost for 127.0.0.1, whatever /etc/hosts says.
+        check = [part.replace("//localhost:", f"//{self.address[name]}:") for part in check]
         command = ["/bin/sh", "-c", check[1]] if check[0] == "CMD-SHELL" else check[1:]
 
         def healthy() -> bool:

@@ -24,7 +24,7 @@ from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.partitions import store_partition_specs
 from statestore.errors import InputError, LockedError, StateStoreError, UnknownStoreError, of_os_error
-from statestore.garbage import garbage_waiting, keep_all
+from statestore.garbage import garbage_waiting
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definition_files import select
 from statestore.model import StorePartition
@@ -92,7 +92,6 @@ def run(request: ValidateRequest, settings: Settings, catalogue: Catalogue, run_
                 from statestore_expectations.suites import suite_of
 
                 from statestore_jobs.store_validation import Judge
-            keep_all()
             suites = [suite_of(of_store[0].application, of_store[0].store) for of_store in stores]
             with _writing_alone(settings.data_docs_dir), state_of(starting.result(), settings) as spark:
                 judge = Judge(spark, topics, run_id, settings.data_docs_dir, settings.reports_dir)

@@ -240,7 +240,7 @@ def test_a_store_without_abilities_of_its_own_does_what_stands_in_for_them(home)
 
 def test_the_rows_of_a_custom_transactional_store_cannot_be_read_as_committed(home):
     store = StoreUnderTest(plain_key_value, home, supplier=Supplier(WithBoth))
-    with pytest.raises(InvalidStateError, match="store s is not one of ours"):
+    with pytest.raises(InvalidStateError, match="store s is not a built-in store"):
         store.reader(IsolationLevel.READ_COMMITTED)
     assert store.rows(store.reader(IsolationLevel.READ_UNCOMMITTED)) == {}
     store.close()

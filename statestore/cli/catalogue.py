@@ -44,7 +44,7 @@ def apply(
     partitions: Annotated[
         int,
         typer.Option(
-            min=1, help="With --create-topics: number of partitions of a topic whose application has a new input."
+            min=1, help="With --create-topics: number of partitions of the new topics, if the input topic is also new."
         ),
     ] = 4,
     yes: options.Yes = False,
@@ -138,7 +138,7 @@ def get(
 
 @options.with_service
 def describe(service: Service, name: Application, at: options.At = None, json: options.Json = None) -> None:
-    """Show everything that the catalogue has about one application."""
+    """Show everything that the catalogue contains about one application."""
     from statestore.cli import catalogue_tables as shown
 
     options.require_writable(json=json)
@@ -163,9 +163,9 @@ def drop(
     state_dir: options.StateDir,
     yes: options.Yes = False,
 ) -> None:
-    """Remove an application or a store from the catalogue. Its topics and directories stay.
+    """Remove an application or a store from the catalogue. Its topics and directories are kept.
 
-    It asks for confirmation; without a terminal, use --yes.
+    The command asks for confirmation. Without a terminal, use --yes.
     """
     from statestore.metastore.dropping import drop_application, drop_store, feeds, readers_of
     from statestore.metastore.evolution import internal_topic_names, require_droppable
@@ -198,7 +198,9 @@ def history(
     service: Service,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="Only of this application.", autocompletion=completion.applications),
+        typer.Argument(
+            metavar="NAME", help="Show only the commands for this application.", autocompletion=completion.applications
+        ),
     ] = None,
     at: options.At = None,
     json: options.Json = None,

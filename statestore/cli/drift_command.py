@@ -22,14 +22,17 @@ def drift(
     state_dir: options.StateDir,
     mend: Annotated[
         bool,
-        typer.Option("--repair", help="Repair what can be repaired without losing data; ask if a log is affected."),
+        typer.Option(
+            "--repair",
+            help="Repair everything that can be repaired without losing data. Ask first if a log is affected.",
+        ),
     ] = False,
     yes: options.Yes = False,
     archive: options.ArchiveIfAny = None,
     archive_timeout_s: options.ArchiveTimeout = 60.0,
     json: options.Json = None,
 ) -> None:
-    """List where Kafka and the state directory differ from the catalogue. Exit code 1 if anything is wrong.
+    """List differences between the catalogue and Kafka or the state directory. Exit code 1 if there are any.
 
     If the metastore is DEGRADED, the exit code is also 1; nothing is repaired, and leftovers are not listed.
     With an archive, it also warns if snapshots are too infrequent for the delete.retention.ms of a changelog.

@@ -11,7 +11,9 @@ from statestore.cli import output
 
 
 def init(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Created if it does not exist.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Directory of the project. Created if it does not exist.")
+    ],
     name: Annotated[str, typer.Option(help="Name of the application.")] = "order-totals",
     bootstrap_servers: Annotated[
         str, typer.Option(envvar="STATESTORE_BOOTSTRAP_SERVERS", help="Kafka brokers.")

@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from statestore.reports import AnyReport
 
 _Master = Annotated[
-    str | None, typer.Option(help="Spark's master. Default: local[--parallel]. A cluster must see the same paths.")
+    str | None,
+    typer.Option(help="Spark master. Default: local[--parallel]. The nodes of a cluster must see the same paths."),
 ]
-_Conf = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A Spark property. May be repeated.")]
+_Conf = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Spark property to set. May be repeated.")]
 _LOCAL = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -82,7 +83,7 @@ def maintain(
     conf: _Conf = None,
     json: options.Json = None,
 ) -> None:
-    """Remove old files that are no longer needed: replaced stores, reports, remains of killed restores."""
+    """Remove old files that are no longer needed: replaced stores, reports, and files of killed restores."""
     as_of = as_of_dir(Path(installation["STATESTORE_STATE_DIR"]))
     settings = {**installation, "STATESTORE_QUARANTINE_DAYS": str(quarantine_days)}
     request = request.model_copy(update={"as_of_dir": as_of})

@@ -25,14 +25,20 @@ if TYPE_CHECKING:
 #: A directory, or a URL of object storage.
 _PLACE = "DIRECTORY|URL"
 StateDir = Annotated[
-    Path, typer.Option(envvar="STATESTORE_STATE_DIR", help="Kafka Streams' state.dir.", show_default=False)
+    Path,
+    typer.Option(
+        envvar="STATESTORE_STATE_DIR",
+        help="State directory of the stores (Kafka Streams' state.dir).",
+        show_default=False,
+    ),
 ]
 StateDirIfAny = Annotated[
     Path | None,
     typer.Option(
         "--state-dir",
         envvar="STATESTORE_STATE_DIR",
-        help="Kafka Streams' state.dir. Required if an application loses stores: its locks show whether it runs.",
+        help="State directory of the stores (Kafka Streams' state.dir). Required if stores are removed: its locks "
+        "show whether the application is running.",
         show_default=False,
     ),
 ]
@@ -56,7 +62,7 @@ Applications = Annotated[
     list[str] | None,
     typer.Option(
         "--application",
-        help="application.id. May be repeated. Default: all.",
+        help="Name of an application (its application.id). May be repeated. Default: all.",
         autocompletion=completion.applications,
     ),
 ]
@@ -86,18 +92,20 @@ Partitions = Annotated[
 ]
 Changelogs = Annotated[
     list[str] | None,
-    typer.Option("--changelog", metavar="STORE=TOPIC", help="The store's changelog, if it has another name."),
+    typer.Option(
+        "--changelog", metavar="STORE=TOPIC", help="Changelog topic of a store, if it does not have the default name."
+    ),
 ]
 Retentions = Annotated[
     list[str] | None,
-    typer.Option("--retention", metavar="STORE=DURATION", help="How long the store keeps its rows, such as 7d."),
+    typer.Option("--retention", metavar="STORE=DURATION", help="How long a store keeps its rows, such as 7d."),
 ]
 Shapes = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Describes stores that have no directory left: output of `partitions --json` from where they were intact, "
-        "or of java/StoreShapes.java. Directories and topics take precedence.",
+        help="File that describes stores without a directory: the output of `partitions --json` from a machine where "
+        "they were intact, or of java/StoreShapes.java. Directories and topics take precedence.",
     ),
 ]
 HereOnly = Annotated[
@@ -111,8 +119,8 @@ AtLeastOnce = Annotated[
     bool,
     typer.Option(
         "--at-least-once",
-        help="The application's processing.guarantee is at_least_once: a store that was left open has no uncommitted "
-        "rows.",
+        help="The application uses processing.guarantee=at_least_once. A store that was left open then has no "
+        "uncommitted rows.",
     ),
 ]
 KafkaStreams = Annotated[
@@ -126,8 +134,8 @@ Archive = Annotated[
     str,
     typer.Option(
         envvar="STATESTORE_ARCHIVE",
-        help="s3://bucket/prefix, az://account/container/prefix, gs://bucket/prefix or file:///directory. Credentials "
-        "come from the environment.",
+        help="Archive of snapshots: s3://bucket/prefix, az://account/container/prefix, gs://bucket/prefix or "
+        "file:///directory. Credentials are read from the environment.",
         show_default=False,
     ),
 ]
@@ -136,7 +144,7 @@ ArchiveIfAny = Annotated[
     typer.Option(
         "--archive",
         envvar="STATESTORE_ARCHIVE",
-        help="Where snapshots are kept, such as s3://bucket/prefix. Default: no archive.",
+        help="Archive of snapshots, such as s3://bucket/prefix. Default: no archive.",
         show_default=False,
     ),
 ]
@@ -170,7 +178,7 @@ QuarantineDays = Annotated[
     float,
     typer.Option(
         envvar="STATESTORE_QUARANTINE_DAYS",
-        help="How long replaced stores are kept: 36h, or a number of days.",
+        help="How long to keep replaced stores: 36h, or a number of days.",
         parser=duration("d"),
         metavar=DURATION,
     ),
@@ -198,7 +206,7 @@ ReportsDirNeeded = Annotated[
         "--reports-dir",
         envvar="STATESTORE_REPORTS_DIR",
         metavar=_PLACE,
-        help="Where the jobs' reports are.",
+        help="Directory of the jobs' reports.",
         show_default=False,
     ),
 ]
@@ -207,7 +215,7 @@ DataDocsDir = Annotated[
     typer.Option(
         envvar="STATESTORE_DATA_DOCS_DIR",
         metavar=_PLACE,
-        help="Where Data Docs are written. Default: data-docs beside the reports.",
+        help="Directory for Data Docs. Default: data-docs beside the reports.",
     ),
 ]
 Json = Annotated[
@@ -218,7 +226,7 @@ ServiceId = Annotated[
     typer.Option(
         "--service-id",
         envvar="STATESTORE_SERVICE_ID",
-        help="Name of the catalogue; its command topic has this name in it.",
+        help="Name of the catalogue. It is part of the name of the command topic.",
     ),
 ]
 Backup = Annotated[
@@ -234,7 +242,8 @@ At = Annotated[
     str | None,
     typer.Option(
         metavar="OFFSET",
-        help="Read the catalogue as it was before the command at this offset; or OFFSET:DIGEST, the pin of a report.",
+        help="Read the catalogue as it was before the command at this offset, or at the pin of a report "
+        "(OFFSET:DIGEST).",
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]

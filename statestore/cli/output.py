@@ -72,7 +72,7 @@ def with_quiet(command: Callable[..., None]) -> Callable[..., None]:
             _quiet.reset(before)
 
     signature = inspect.signature(command, eval_str=True)
-    said = Annotated[bool, typer.Option("--quiet", help="Print only warnings, errors, and what --json asks for.")]
+    said = Annotated[bool, typer.Option("--quiet", help="Print only warnings, errors, and the output of --json.")]
     option = inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=said)
     run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), option])  # type: ignore[attr-defined]
     return run

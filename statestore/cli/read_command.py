@@ -50,14 +50,24 @@ def read(
             "8601, or ms) or later.",
         ),
     ] = None,
-    time_to: Annotated[str | None, typer.Option(metavar="TIME", help="The same, before this time.")] = None,
+    time_to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Read windows that start, sessions that are active, or versions that are valid before this time.",
+        ),
+    ] = None,
     as_of: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Versioned stores: the values at this time (ISO 8601, or ms)."),
+        typer.Option(metavar="TIME", help="Versioned stores: read the values as of this time (ISO 8601, or ms)."),
     ] = None,
     history: Annotated[
         bool,
-        typer.Option("--history", help="Versioned stores: all kept versions, oldest first. Default: the latest ones."),
+        typer.Option(
+            "--history",
+            help="Versioned stores: read all retained versions, oldest first. Default: only "
+            "the latest version of each key.",
+        ),
     ] = False,
     limit: Annotated[int, typer.Option(min=1, help="Read no more rows than this.")] = 100,
     key_serde: Annotated[
@@ -69,11 +79,14 @@ def read(
     ] = None,
     value_serde: Annotated[
         str | None,
-        typer.Option(help="As --key-serde. Default: the definition's, or bytes (in hex).", show_default=False),
+        typer.Option(
+            help="One of the same values as --key-serde. Default: the definition's, or bytes (in hex).",
+            show_default=False,
+        ),
     ] = None,
     json: options.Json = None,
 ) -> None:
-    """Read rows of a store of any kind: one key, a range of keys or times, or all. Exit code 1 if there are none."""
+    """Read rows of a store of any kind: one key, a range of keys or times, or all. Exit code 1 if no row is found."""
     from statestore.changelog.topics import Topics
     from statestore.cli.selection import choose
     from statestore.cli.store_rows import Serdes, history_from, read_rows

@@ -29,7 +29,7 @@ def report(
         str,
         typer.Argument(
             metavar="JOB|FILE|URL",
-            help=f"A file, a URL, or the newest report of {', '.join(_JOBS)}.",
+            help=f"Report file or URL; or a job, for its newest report: {', '.join(_JOBS)}.",
             autocompletion=_jobs,
         ),
     ],

@@ -38,16 +38,16 @@ def restore(
         list[str] | None,
         typer.Option(
             metavar="STORE",
-            help="Instead of restoring, put back what the last restore of this store replaced, or of some of its "
-            "partitions: STORE/0_3, STORE/0_3,0_4. May be repeated.",
+            help="Instead of restoring, put back what the last restore replaced: in all partitions of STORE, or in "
+            "some, as in STORE/0_3 or STORE/0_3,0_4. May be repeated.",
         ),
     ] = None,
     release: Annotated[
         list[str] | None,
         typer.Option(
             metavar="STORE",
-            help="Instead of restoring, remove what restores of this store have replaced, even what may be the only "
-            "copy of something. Named as for --rollback. May be repeated.",
+            help="Instead of restoring, remove the stores that restores of STORE have replaced, even if one may be "
+            "the only copy of some data. Takes the same forms as --rollback. May be repeated.",
         ),
     ] = None,
     kafka_streams: options.KafkaStreams = None,
@@ -55,7 +55,7 @@ def restore(
     archive_timeout_s: options.ArchiveTimeout = 60.0,
     json: options.Json = None,
 ) -> None:
-    """Restore store partitions from their changelogs. A live store is replaced once its replacement is checked."""
+    """Restore store partitions from their changelogs. A live store is replaced once its replacement passes a check."""
     from statestore.archive.archive import archive_spec
     from statestore.changelog.topics import Topics
     from statestore.cli import known_stores, next_steps, tables

@@ -56,7 +56,8 @@ def reseed(
         int | None,
         typer.Option(
             min=1,
-            help="Number of tasks of the store, if its changelog does not exist and no definition gives it.",
+            help="Number of tasks of the store, if its changelog does not exist and no definition specifies the "
+            "number.",
         ),
     ] = None,
     partitioner: Annotated[
@@ -75,7 +76,7 @@ def reseed(
     """Recreate the lost changelog of a store from the store, which is the last copy of the state.
 
     The application must be stopped, and all partitions of the store must be on this machine. The changelog must not
-    exist, or have no record. Stores are restored from the new changelog, compared with the live ones, and swapped in.
+    exist, or must be empty. Stores are restored from the new changelog, compared with the live ones, and swapped in.
     """
     from statestore.archive.archive import archive_spec
     from statestore.changelog.topics import Topics
@@ -154,8 +155,8 @@ def repartition(
     """Create an application from the state of another one, with a different number of partitions.
 
     The first application must be stopped and have processed all of its input, and all of its stores must be on this
-    machine. It is only read. The new one gets changelogs, stores and group offsets, and continues where the first one
-    ended.
+    machine. The first application is only read. The new one gets changelogs, stores and group offsets, and continues
+    where the first one ended.
     """
     from statestore.archive.archive import archive_spec
     from statestore.changelog.topics import Topics

@@ -31,7 +31,9 @@ app = typer.Typer(
 
 app.command()(snapshot_diff.diff)
 
-Application = Annotated[str | None, typer.Option(help="application.id. Default: all.", show_default=False)]
+Application = Annotated[
+    str | None, typer.Option(help="Name of an application (its application.id). Default: all.", show_default=False)
+]
 Store = Annotated[
     str | None,
     typer.Option(
@@ -50,7 +52,7 @@ def list_(
     archive_timeout_s: options.ArchiveTimeout = 60.0,
     json: options.Json = None,
 ) -> None:
-    """List snapshots, the newest of each store partition first; or sets."""
+    """List snapshots, the newest of each store partition first, or sets of snapshots."""
     from statestore.cli.tables import table
 
     options.require_writable(json=json)
@@ -69,7 +71,7 @@ def list_(
 @app.command()
 def show(
     archive: options.Archive,
-    snapshot: Annotated[str, typer.Argument(help="Name of a snapshot, as `list` prints it.")],
+    snapshot: Annotated[str, typer.Argument(help="Name of a snapshot, as `snapshot list` prints it.")],
     archive_timeout_s: options.ArchiveTimeout = 60.0,
 ) -> None:
     """Print the manifest of a snapshot as JSON."""
@@ -85,7 +87,7 @@ def show(
 @app.command()
 @options.with_target
 def reinstate(
-    snapshot: Annotated[str, typer.Argument(help="Name of a snapshot, as `list` prints it.")],
+    snapshot: Annotated[str, typer.Argument(help="Name of a snapshot, as `snapshot list` prints it.")],
     asked: PartitionSelection,
     archive: options.Archive,
     archive_timeout_s: options.ArchiveTimeout = 60.0,
@@ -132,7 +134,7 @@ def create(
         Path | None,
         typer.Option(
             envvar="STATESTORE_SCRATCH_DIR",
-            help="Directory with space for the stores that are built at once. Default: one below --state-dir.",
+            help="Directory with space for all stores that are built at the same time. Default: one below --state-dir.",
             show_default=False,
         ),
     ] = None,
@@ -142,7 +144,7 @@ def create(
 ) -> None:
     """Create snapshots from the changelogs. Applications can keep running, and their stores are not changed.
 
-    Without --application, it takes those for which process publishes no snapshots.
+    Without --application, it covers the applications for which process publishes no snapshots.
     """
     from statestore.archive.archive import archive_spec
     from statestore.changelog.topics import Topics
@@ -256,7 +258,7 @@ def unpin(
 def check(
     archive: options.Archive, archive_timeout_s: options.ArchiveTimeout = 60.0, json: options.Json = None
 ) -> None:
-    """Find unusable snapshots, and files that no snapshot names. Exit code 1 if a snapshot is broken."""
+    """Find unusable snapshots, and files that no snapshot refers to. Exit code 1 if a snapshot is broken."""
     from statestore.archive.contents import check_archive
     from statestore.cli.tables import table
 
@@ -277,14 +279,14 @@ def clean(
         typer.Option(
             envvar="STATESTORE_SNAPSHOT_KEEP",
             min=1,
-            help="How many of the newest snapshots of each store partition to keep.",
+            help="Number of newest snapshots to keep for each store partition.",
         ),
     ] = 3,
     days: Annotated[
         float,
         typer.Option(
             envvar="STATESTORE_SNAPSHOT_DAYS",
-            help="Keep younger snapshots: 36h, or a number of days.",
+            help="Keep snapshots younger than this: 36h, or a number of days.",
             parser=duration("d"),
             metavar=DURATION,
         ),
@@ -311,7 +313,7 @@ def clean(
     kafka_timeout_s: options.TimeoutS = 30.0,
     json: options.Json = None,
 ) -> None:
-    """Remove snapshots that are not needed. Pinned ones, and those with data that a changelog has lost, stay."""
+    """Remove snapshots that are not needed. Pinned snapshots, and data that a changelog has lost, are kept."""
     from statestore.archive.archive import archive_spec
     from statestore.archive.cleanup import retention_of
     from statestore.changelog.topics import Topics

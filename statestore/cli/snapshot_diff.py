@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def diff(
     archive: options.Archive,
-    snapshot: Annotated[str, typer.Argument(help="Name of a snapshot, as `list` prints it.")],
+    snapshot: Annotated[str, typer.Argument(help="Name of a snapshot, as `snapshot list` prints it.")],
     other: Annotated[
         str | None,
         typer.Argument(

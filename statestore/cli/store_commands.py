@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @options.with_target
 def partitions(asked: PartitionSelection, names: options.Names = None, json: options.Json = None) -> None:
-    """List store partitions, their changelogs, and their offsets when they were last closed."""
+    """List store partitions, their changelogs, and the offsets at which they were last closed."""
     from statestore.changelog.topics import Topics
     from statestore.cli.known_stores import shapes
     from statestore.cli.partition_listing import listed

@@ -32,7 +32,8 @@ def transform(
         str,
         typer.Option(
             metavar="MODULE:FUNCTION",
-            help="Takes a statestore.rewrite.user_rows.Row; returns one, several, or None to delete the row.",
+            help="Function that takes a statestore.rewrite.user_rows.Row, and returns one row, several, or None to "
+            "delete the row.",
         ),
     ],
     store_format: Annotated[
@@ -54,7 +55,7 @@ def transform(
     data_docs_dir: options.DataDocsDir = None,
     json: options.Json = None,
 ) -> None:
-    """Replace the rows of stores with those that your function returns, and change the format of stores.
+    """Replace the rows of stores with those that your function returns. Can also change the format of stores.
 
     The application must be in the catalogue, be stopped, and have processed all of its input. New changelogs are
     written. New stores are built from them, compared, validated against their suites, and swapped in. The old

@@ -25,7 +25,10 @@ def undo(
     asked: PartitionSelection,
     accept_loss: Annotated[
         bool,
-        typer.Option("--accept-loss", help="Give up what was processed or appended since, and is in no store then."),
+        typer.Option(
+            "--accept-loss",
+            help="Give up records that were processed or appended since. No store contains them afterwards.",
+        ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done. Change nothing.")] = False,
     yes: options.Yes = False,
@@ -34,10 +37,11 @@ def undo(
     archive_timeout_s: options.ArchiveTimeout = 60.0,
     json: options.Json = None,
 ) -> None:
-    """Go back to the changelogs that stores had before an overwrite or a transform, and put those stores back.
+    """Return stores to the changelogs that they had before an overwrite or a transform, and put the old stores back.
 
-    The application must be stopped. All stores of a transform go back together. What was written to the later
-    changelogs since is lost, so that is refused unless you ask for it. The later changelogs and stores stay.
+    The application must be stopped. All stores of a transform go back together. If anything was written to the later
+    changelogs since, it would be lost: the command refuses unless you pass --accept-loss. The later changelogs and
+    stores are kept.
     """
     from statestore.archive.archive import archive_spec
     from statestore.changelog.topics import Topics

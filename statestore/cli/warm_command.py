@@ -40,7 +40,7 @@ _UNITS = {None: 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
 
 def _asked(
     *,
-    application: Annotated[str, typer.Option(help="application.id.", show_default=False)],
+    application: Annotated[str, typer.Option(help="Name of the application (its application.id).", show_default=False)],
     state_dir: options.StateDir,
     bootstrap_servers: options.Servers = None,
     store: options.Stores = None,
@@ -78,16 +78,16 @@ def warm(
     task: Annotated[
         list[str] | None,
         typer.Option(
-            help="Warm this task, such as 0_3, also if it has no directory here; or APPLICATION/0_3, as reports name "
-            "it. May be repeated."
+            help="Warm this task, even if it has no directory here: 0_3, or APPLICATION/0_3 as in reports. May be "
+            "repeated."
         ),
     ] = None,
     max_bytes: Annotated[
         str | None,
         typer.Option(
             metavar="BYTES",
-            help="Warm all tasks whose stores fit into this number of bytes together, such as 40Gi. Default: tasks "
-            "that have a directory here, or are named.",
+            help="Also warm further tasks, as long as the stores of all of them fit into this number of bytes, such "
+            "as 40Gi. Default: only tasks that have a directory here or are named with --task.",
             show_default=False,
         ),
     ] = None,
@@ -95,13 +95,14 @@ def warm(
         int, typer.Option(min=0, help="Skip stores that have at most this number of offsets left to read.")
     ] = 10_000,
     require: Annotated[
-        bool, typer.Option("--require", help="End with an exit code other than 0 if a store is not warm.")
+        bool, typer.Option("--require", help="Exit with a code other than 0 if a store is not warm.")
     ] = False,
     listen: Annotated[
         str | None,
         typer.Option(
             metavar="[HOST:]PORT",
-            help="While warming, answer /ready and /progress over HTTP; without a host, on loopback. Default: none.",
+            help="Address on which to answer /ready and /progress over HTTP while warming. Without a host: loopback. "
+            "Default: none.",
             show_default=False,
         ),
     ] = None,

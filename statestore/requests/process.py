@@ -11,4 +11,5 @@ class ProcessRequest(Request):
     applications: Names = ()
     """Name of an application (its application.id). Default: all."""
     resume_from_position: bool = False
-    """If the consumer group has lost its input offsets, continue from the input offsets that the stores hold."""
+    """If the consumer group has lost its input offsets, continue from the input offsets that are recorded in the
+    stores."""

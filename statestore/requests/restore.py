@@ -43,29 +43,31 @@ class RestoreRequest(Request):
     partitions: Partitions = ()
     """Number of a partition, such as 0. Default: all partitions."""
     mode: Mode = "auto"
-    """auto does what verify advises; tail is quick, and needs a healthy store; snapshot starts from the newest snapshot
-    that the changelog still continues; full rebuilds from the changelog alone; as-of builds the store as it was at a
-    point in the past, elsewhere."""
+    """auto does what verify advises. tail is quick, and needs a healthy store. snapshot starts from the newest snapshot
+    that the changelog still continues. full rebuilds from the changelog alone. as-of builds the store as of an earlier
+    point, in another directory."""
     verify_report: Location | None = Field(None, title="Report of a verify run")
     """Restore only what this report of verify advises."""
     snapshot: str | None = Field(None, title="Snapshot to begin with")
-    """Modes snapshot and as-of: start from this snapshot; with accept_loss, even if it would not be chosen."""
+    """Modes snapshot and as-of: start from this snapshot; with accept_loss, even if it would not be chosen
+    automatically."""
     dry_run: bool = Field(False, title="Only show the plan")
     """Show what would be done, and what it needs. Change nothing."""
     force: bool = Field(False, title="Rebuild healthy stores too")
     """Rebuild healthy store partitions, too."""
     check: CheckDepth = "files"
-    """How a new store is checked before it goes live: by its files; deep reads every row."""
+    """How a new store is checked before it goes live. files checks its files. deep also reads every row."""
     ranges: int | None = Field(None, ge=1)
-    """Number of ranges that each log is divided into. Default: by its length."""
+    """Number of ranges that each log is divided into. Default: depends on its length."""
     as_of_offset: int | None = Field(None, ge=0)
     """Mode as-of: the last changelog offset in the store."""
     as_of_timestamp: str | None = None
-    """Mode as-of: a time in ISO 8601 or ms. The store has no later record."""
+    """Mode as-of: a time in ISO 8601 or ms. The store contains no record after this time."""
     target: Path | None = None
     """Mode as-of: an empty directory, which becomes a state directory."""
     best_effort: bool = Field(False, title="Accept what compaction has removed")
-    """Mode as-of: build the store without what compaction has removed, and report it, instead of refusing."""
+    """Mode as-of: if compaction has removed records, build the store without them and report this, instead of
+    refusing."""
     accept_loss: bool = Field(False, title="Rebuild even if the changelog has lost something")
     """Rebuild a store from what its changelog still has, even if the store may be the only copy of some data. The
     current store stays in quarantine until you remove it."""

@@ -21,7 +21,7 @@ class SnapshotRequest(Request):
     partitions: Partitions = ()
     """Number of a partition, such as 0. Default: all partitions."""
     accept_loss: bool = Field(False, title="Build also from a changelog that has lost something")
-    """Build from the changelogs alone, even from one that was recreated or has lost records. Such a snapshot begins a
+    """Build from the changelogs alone, even from one that was recreated or has lost records. The snapshot then begins a
     new generation."""
 
     @model_validator(mode="after")

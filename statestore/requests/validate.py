@@ -19,9 +19,10 @@ class ValidateRequest(Request):
     stores: Names = ()
     """Name of a store. Default: all stores of the application."""
     verify_report: Location | None = Field(None, title="Report of a verify run")
-    """Instead, validate what this report of verify lists. Do not name stores with it."""
+    """Instead of an application, validate the stores that this report of verify lists. Do not name stores with it."""
     restore_report: Location | None = Field(None, title="Report of a restore run")
-    """Instead, validate what this report of restore lists as restored. Do not name stores with it."""
+    """Instead of an application, validate the stores that this report of restore lists as restored. Do not name stores
+    with it."""
 
     @model_validator(mode="after")
     def _require_one_source(self, info: ValidationInfo) -> Self:

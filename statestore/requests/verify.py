@@ -24,14 +24,14 @@ class VerifyRequest(Request):
     partitions: Partitions = ()
     """Number of a partition, such as 0. Default: all partitions."""
     depth: Depth = "scan"
-    """offsets takes milliseconds for each store partition, and opens no intact sealed store; scan reads every row; deep
-    compares every row with the changelog, and finds what no checksum can."""
+    """offsets takes milliseconds for each store partition, and does not open stores whose seal is intact. scan reads
+    every row. deep compares every row with the changelog, and finds differences that no checksum can find."""
     sample: float | None = Field(None, gt=0, le=1)
     """With depth deep: fraction of the key ranges to compare, such as 0.1. Default: all keys."""
     seed: int | None = None
-    """Chooses the key ranges of a sample. Default: different ones in each run."""
+    """Seed that chooses the key ranges of a sample. Default: different ranges in each run."""
     hide_keys: bool = False
-    """Report digests of the keys that differ, not the keys."""
+    """Report digests of differing keys instead of the keys."""
 
     @model_validator(mode="after")
     def _require_deep_for_a_sample(self, info: ValidationInfo) -> Self:

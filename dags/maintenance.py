@@ -20,12 +20,13 @@ Removes, and lists in its report:
 * reports, history and verdicts older than `STATESTORE_REPORTS_DAYS`, but never the last of a kind;
 * equally old state directories of mode *as-of*, below `<state directory>-as-of`;
 * if `STATESTORE_ARCHIVE` is set, snapshots that are not needed. These stay: the newest `STATESTORE_SNAPSHOT_KEEP` of
-  each store partition, those of the last `STATESTORE_SNAPSHOT_DAYS`, and those that are pinned or have what a changelog
-  lost. *archive/marked* lists the snapshots that no restore uses from now on. *archive/files* lists those that were
-  marked `STATESTORE_SNAPSHOT_GRACE_HOURS` ago, and their files.
+  each store partition, those of the last `STATESTORE_SNAPSHOT_DAYS`, and those that are pinned or contain data that a
+  changelog has lost. *archive/marked* lists the snapshots that no restore uses from now on. *archive/files* lists those
+  that were marked `STATESTORE_SNAPSHOT_GRACE_HOURS` ago, and their files.
 
-Below *check*, each task has its own mapped task, and so has each kind of files. A task is locked during its clean-up.
-If it is in use, its mapped task is skipped, and the next run looks again. With *Only list* on, nothing is changed.
+Below *check*, each task of an application has its own mapped task, and so has each kind of files. The application's
+task is locked during its clean-up. If it is in use, its mapped task is skipped, and the next run tries again. With
+*Only list* on, nothing is changed.
 
 ### What a failure means
 * **plan**: the metastore is DEGRADED, so it is uncertain which stores exist. Nothing was removed. If Kafka did not

@@ -21,8 +21,8 @@ run on. A run in progress, and its retries, keep the definitions that it began w
   rebuilt, or the metastore is DEGRADED. The log says what was expected. Nothing was changed. If Kafka did not answer,
   the step is retried three times.
 * **apply**: an application that would lose stores is running, and nothing was changed. Or someone else changed the
-  catalogue since *plan*, or Kafka did not answer. What was applied stays. The log names the application that was not
-  applied, or whose topics could not be created.
+  catalogue since *plan*, or Kafka did not answer. Changes that were already applied stay in effect. The log names the
+  application that was not applied, or whose topics could not be created.
 
 ### What to do
 Correct what the log names and start this DAG again. If the metastore is DEGRADED, `statestore metastore status` gives
@@ -45,8 +45,8 @@ def _dag(environment: Environment) -> None:
                 format="multiline",
                 minLength=1,
                 title="Definitions",
-                description_md="YAML of applications, a line `---` between them; `statestore get` prints what there "
-                "is.",
+                description_md="Definitions of applications in YAML, separated by lines `---`. `statestore get` "
+                "prints the current definitions.",
             ),
             "dry_run": Param(
                 False,

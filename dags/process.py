@@ -40,7 +40,7 @@ again.
 def _dag(dag_id: str, when: str | None, application: Param, without: list[str]) -> None:
     with DAG(
         dag_id=dag_id,
-        description="Process new input exactly once into the state stores",
+        description="Process new input into the state stores, exactly once",
         doc_md=DOC,
         schedule=when,
         catchup=False,
@@ -57,7 +57,7 @@ def _dags(environment: Environment) -> None:
         environment.dag_id("process"),
         schedule("STATESTORE_PROCESS_SCHEDULE", "*/10 * * * *"),
         application_field(
-            "The one application to process. Blank: all of this environment that have no schedule of their own."
+            "The application to process. Blank: all applications of this environment without their own schedule."
         ),
         sorted(own),
     )

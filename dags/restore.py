@@ -26,8 +26,8 @@ needs, and so has the log of each mapped task. Mode *as-of* does not change the 
 directory below `<state directory>-as-of`, which `maintenance` removes after `STATESTORE_REPORTS_DAYS`. The log of each
 mapped task names it.
 
-Several runs can be active at a time, each for other applications. While a run works on an application, a later run that
-someone starts for it waits in *plan*, and one that `verify` starts leaves it out.
+Several runs can be active at a time, each for different applications. If a run is already working on an application, a
+later run that someone starts for it waits in *plan*. A later run that `verify` starts leaves this application out.
 
 ### What a failure means
 * **plan**: the form is wrong, or the metastore is DEGRADED. The log says what was expected. Nothing was changed. If
@@ -103,9 +103,10 @@ def _dag(environment: Environment) -> None:
                 RestoreRequest,
                 "verify_report",
                 section="Set by verify",
-                description="Path of a report of verify, below the reports directory. The run restores what the report "
-                "says. Besides it, set only the switches for the plan, the check, the approval and the accepted loss. "
-                "Filled in by verify. Leave it blank in a run that you start yourself.",
+                description="Path of a report of verify, below the reports directory. The run restores what the "
+                "report advises. With it, set only the switches for the plan, the check, the approval "
+                "and the accepted loss. verify fills in this field. Leave it blank in a run that you "
+                "start yourself.",
             ),
         },
     ):

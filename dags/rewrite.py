@@ -55,7 +55,7 @@ def _dag(environment: Environment) -> None:
                 type="string",
                 enum=[*KINDS],
                 title="What",
-                description="When to use which is said above.",
+                description="The documentation of this DAG explains when to use each.",
             ),
             "application": application_field("Name of the application whose state is written (its application.id)."),
             "stores": Param(
@@ -63,60 +63,64 @@ def _dag(environment: Environment) -> None:
                 type=["array", "null"],
                 items={"type": "string"},
                 title="Stores",
-                description="Of reseed: one. Of transform: blank for all stores.",
+                description="For reseed: the store. For transform: the stores; blank for all.",
                 **suggested_stores(),
             ),
             "to": Param(
                 None,
                 type=["null", "string"],
                 title="New application",
-                description="Of repartition and clone: the one that is made. It has a definition, and no state.",
+                description="For repartition and clone: the application to create. It must have a definition, and no "
+                "state.",
             ),
             "function": Param(
                 None,
                 type=["null", "string"],
                 title="Function",
-                description="Of transform: module:function, on the Python path of the Airflow worker.",
+                description="For transform: module:function, on the Python path of the Airflow worker.",
             ),
             "format": Param(
                 None,
                 type=["null", "string"],
                 enum=[None, "plain", "timestamped", "headers"],
                 title="Format",
-                description="Of transform: the format that the stores get. Blank: they keep theirs.",
+                description="For transform: the new format of the stores. Blank: unchanged.",
             ),
             "as_bytes": Param(
                 False,
                 type="boolean",
                 title="Rows as bytes",
-                description="Of transform: the function gets keys and values as bytes, not as the serdes decode them.",
+                description="For transform: pass keys and values to the function as bytes, not as the serdes decode "
+                "them.",
             ),
             "snapshot_set": Param(
                 None,
                 type=["null", "string"],
                 title="Set of snapshots",
-                description="Of clone: the name of the set. Blank: the newest.",
+                description="For clone: the name of the set. Blank: the newest set.",
             ),
             "from_cluster": Param(
                 None,
                 type=["null", "string"],
                 title="Cluster of the application",
-                description="Of clone: the id of the Kafka cluster that has the application, if it is another one.",
+                description="For clone: the id of the Kafka cluster of the first application, if it is a different "
+                "cluster.",
             ),
             "reads_from": Param(
                 None,
                 type=["null", "string"],
                 examples=["start", "end", "set-offsets"],
-                title="Begin in the new input at",
-                description="Of repartition and clone: where the new application starts in a new input topic that has "
-                "records: start or end; of clone also set-offsets, or a time such as 2026-11-27T10:00:00Z.",
+                title="Start of the new input",
+                description="For repartition and clone: where the new application starts in a new input topic that "
+                "has records. start or end; for clone also set-offsets, or a time such as "
+                "2026-11-27T10:00:00Z.",
             ),
             "any_partitioner": Param(
                 False,
                 type="boolean",
                 title="Any partitioner",
-                description="Of reseed, repartition and clone: keys may be in partitions that Kafka's would not "
-                "choose.",
+                description="For reseed, repartition and clone: keys can be in partitions that Kafka's partitioner "
+                "would not choose.",
             ),
             "dry_run": Param(False, type="boolean", title="Only show the plan", description="On: nothing is changed."),
         },

@@ -48,7 +48,7 @@ def _dag(environment: Environment) -> None:
         **every_dag(),
         params={
             "application": application_field(
-                "The one application to make snapshots of. Blank: those with at-least-once processing."
+                "The application to make snapshots of. Blank: all applications with at-least-once processing."
             ),
             "stores": field(SnapshotRequest, "stores", **suggested_stores()),
             "partitions": field(SnapshotRequest, "partitions", description="Such as [0, 3]. Blank: all partitions."),

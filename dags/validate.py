@@ -24,9 +24,9 @@ plots, and each verdict as JSON. If a restored store passes, the store that it r
   the step is retried three times.
 * **spark**: nothing could be validated, for example because Kafka did not answer. It is retried three times, with
   increasing pauses, unless a retry cannot help.
-* **check**, one mapped task: an expectation did not hold for this store, or the store could not be judged. The others
-  still get their verdicts. A replaced store stays in quarantine, and the log of the mapped task has the command that
-  puts it back, `statestore restore --rollback`.
+* **check**, one mapped task: an expectation was not met, or the store could not be validated. The others still get
+  their verdicts. A replaced store stays in quarantine, and the log of the mapped task has the command that puts it
+  back, `statestore restore --rollback`.
 
 ### What to do
 Read the failed expectation in the Data Docs, and the first failed rows in the report. If the store differs from its
@@ -38,7 +38,7 @@ application's data, not the restore.
 def _dag(environment: Environment) -> None:
     with DAG(
         dag_id=environment.dag_id("validate"),
-        description="Judge state stores with Great Expectations",
+        description="Validate state stores with Great Expectations",
         doc_md=DOC,
         schedule=schedule("STATESTORE_VALIDATE_SCHEDULE", "13 4 * * *"),
         catchup=False,

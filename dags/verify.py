@@ -31,7 +31,7 @@ Compares store partitions with their changelog topics and changes nothing.
 
 Each application is one Spark job. Below *check*, each store partition has its own mapped task. It succeeds if the store
 is healthy, and fails if the store is damaged or behind. It is skipped if the store was in use all the time; the next
-run looks again. If `process` waits for a store, `verify` releases it, and returns to it after the others. With more
+run checks it again. If `process` waits for a store, `verify` releases it, and returns to it after the others. With more
 than 256 store partitions, a mapped task stands for several.
 
 ### What a failure means
@@ -57,7 +57,7 @@ def _dag(dag_id: str, when: Any, description: str, depth: str, sample: float | N
         catchup=False,
         **every_dag(),
         params={
-            "application": application_field("The one application to verify. Blank: all in the catalogue."),
+            "application": application_field("The application to verify. Blank: all applications in the catalogue."),
             "depth": field(
                 VerifyRequest,
                 "depth",
@@ -87,14 +87,14 @@ def _dags(environment: Environment) -> None:
     _dag(
         environment.dag_id("verify"),
         _after_process_or(schedule("STATESTORE_VERIFY_SCHEDULE", "17 */6 * * *")),
-        "Compare every state store with its changelog, and restore what is not whole",
+        "Compare every state store with its changelog, and restore damaged, missing or outdated stores",
         "scan",
         None,
     )
     _dag(
         environment.dag_id("verify.deep"),
         schedule("STATESTORE_VERIFY_DEEP_SCHEDULE", "29 2 * * *"),
-        "Compare a sample of the rows of every state store with its changelog, and restore what is not whole",
+        "Compare a sample of the rows of every state store with its changelog, and restore damaged stores",
         "deep",
         deep_sample(),
     )

@@ -58,7 +58,7 @@ def index(root: Location) -> str | None:
     page = (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width, initial-scale=1'><title>Data Docs</title></head><body>"
-        f"<div class='container-fluid'><h1>Data Docs</h1><p>What the newest {len(rows):,} validations have found.</p>"
+        f"<div class='container-fluid'><h1>Data Docs</h1><p>Results of the newest {len(rows):,} validations.</p>"
         f"<table class='index'><thead><tr>{heads}</thead><tbody>{''.join(rows)}</tbody></table></div></body></html>"
     )
     return styled(page, "")

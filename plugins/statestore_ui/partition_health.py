@@ -32,18 +32,20 @@ _LEVELS: dict[Status, Level] = {
 RESTORED, UNVERIFIED = "RESTORED", "UNVERIFIED"
 
 _NONE = "No action is needed."
-_VERIFY = "Verify it: no verification has looked at it since. The DAG verify does that after each run of process."
+_VERIFY = "Verify the store: it has not been verified since. The DAG verify does this after each run of process."
 _ACTIONS = {
     Action.NONE: _NONE,
-    Action.TAIL: "It is behind. Restore it in mode auto or tail. The DAG verify starts that by itself.",
-    Action.FULL: "It must be rebuilt. Restore it in mode auto or full. The DAG verify starts that by itself.",
-    Action.LATER: "No action is needed: it was in use. The next verification looks at it again.",
+    Action.TAIL: "The store is behind its changelog. Restore it in mode auto or tail. The DAG verify starts this "
+    "restore automatically.",
+    Action.FULL: "The store must be rebuilt. Restore it in mode auto or full. The DAG verify starts this restore "
+    "automatically.",
+    Action.LATER: "No action is needed: the store was in use. The next verification checks it again.",
     Action.BY_HAND: (
-        "Decide what to do: no restore starts by itself. Read what was found; docs/operations.md says what each status "
-        "needs."
+        "Decide what to do: no restore starts automatically. Read the finding; docs/operations.md explains what to "
+        "do for each status."
     ),
 }
-_KEEP = "Do not delete this store: its changelog can no longer give everything that it has."
+_KEEP = "Do not delete this store: its changelog no longer contains all of its data."
 _RESTORE_AGAIN = "Read why the restore failed and remove the cause. Then start the restore again."
 _READ_DATA_DOCS = (
     "Read which expectation failed. If store and changelog differ, restore it in mode full with Rebuild healthy stores "
@@ -142,7 +144,7 @@ def _state(newest: Newest) -> tuple[Standing, Row | None]:
             continue
         if done.rebuilt is not None:
             replaced = done
-            detail = f"process has rebuilt it: {done.rebuilt}. No verification has looked at it since."
+            detail = f"process has rebuilt it: {done.rebuilt}. It has not been verified since."
             found = Standing(RESTORED, "good", RESTORED, _NONE, detail, verified=False)
             break
         if (found.status == Status.EMPTY and done.wrote) or (found.status in _CAUGHT_UP and done.task.failure is None):
@@ -166,12 +168,12 @@ def _of_status(status: Status, action: Action, verify: Verified) -> Standing:
 
 def _of_restore(row: Restored, before: Standing) -> Standing:
     if row.outcome == "restored":
-        detail = f"{row.records:,} records, {row.keys:,} keys; no verification has looked at it since."
+        detail = f"{row.records:,} records, {row.keys:,} keys. Not verified since."
         return Standing(RESTORED, "good", RESTORED, _NONE, detail, verified=False)
     status = row.before or Status.OK
     level = _LEVELS.get(status, "bad")
     action = _NONE if status.healthy else before.action if before.status == status else _VERIFY
-    return Standing(status, level, status, action, "A restore found nothing to do.", verified=False)
+    return Standing(status, level, status, action, "A restore found that no action was needed.", verified=False)
 
 
 def _failed_validation(found: Standing, row: Validated) -> Standing:

@@ -183,7 +183,7 @@ def test_an_empty_store_that_process_has_written_to_since_is_not_empty_any_more(
     found = only_row(show())
     assert (found["status"], found["level"]) == (UNVERIFIED, "busy")
     assert ("EMPTY when it was last verified" in found["detail"], "lag" in found) == (True, False)
-    assert "Verify it" in found["action"]
+    assert "Verify the store" in found["action"]
     reports.verify([verify_row()], 5)
     assert only_row(show())["status"] == "OK"
 

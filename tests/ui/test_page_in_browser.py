@@ -140,7 +140,7 @@ def test_the_worst_stand_first_and_a_chosen_one_tells_all_that_is_known(person, 
     expect(page.locator("tr[data-partition]").first).to_contain_text("CORRUPT")
     page.locator("tr[data-partition] .ss-name").first.click()
     panel = page.get_by_role("complementary", name="shop/orders/0_1")
-    for text in ("0004.sst", "It must be rebuilt", "expect_x", "statestore restore -r"):
+    for text in ("0004.sst", "The store must be rebuilt", "expect_x", "statestore restore -r"):
         expect(panel).to_contain_text(text)
     expect(panel.locator("svg.ss-plot circle")).to_have_count(4)
     expect(panel.locator("svg.ss-plot rect")).to_have_count(4)

@@ -20,7 +20,7 @@ export function Card() {
     { className: "ss-root ss-card", "aria-label": "State stores" },
     h("h3", null, h(Link, { to: PAGE }, "State stores")),
     error && h("p", { className: "ss-text-bad" }, error),
-    data && applications.length === 0 && h("p", { className: "ss-muted" }, data.problems[0]?.message ?? "No store yet. The page says what to do first."),
+    data && applications.length === 0 && h("p", { className: "ss-muted" }, data.problems[0]?.message ?? "No store yet. The page explains how to start."),
     h(
       "p",
       null,

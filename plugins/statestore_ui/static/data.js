@@ -17,7 +17,7 @@ async function ask(path, options = {}) {
   }
   if (answer.ok || answer.status === 304) return answer;
   if (answer.status === 401) throw new Error("You are no longer logged in. Reload this page to log in again.");
-  if (answer.status === 403) throw new Error("You may not do this. Ask an administrator of this Airflow for the right.");
+  if (answer.status === 403) throw new Error("You do not have permission to do this. Ask an administrator of this Airflow for it.");
   const said = await answer.json().catch(() => ({}));
   throw new Error(describe(said.detail) || `The API server answered with ${answer.status}. Its log says why.`);
 }

@@ -53,7 +53,7 @@ export function StateStores() {
         h(Ago, { ms: data.degraded.found_ms, now }),
         ". ",
         h("code", null, "statestore metastore status"),
-        " gives the reason of now; docs/metastore.md says what to do.",
+        " shows the current reason; docs/metastore.md explains what to do.",
       ),
     data?.problems.map((problem) => h(Notice, { key: problem.path, title: problem.path }, problem.message)),
     data?.more_problems > 0 && h(Notice, { title: `${data.more_problems} more files` }, "cannot be read."),
@@ -141,7 +141,7 @@ const Empty = () =>
     "div",
     { className: "ss-empty" },
     h("h3", null, "No store yet"),
-    h("p", null, "Stores appear here after their first run. To get there:"),
+    h("p", null, "Stores appear here after their first run. To start:"),
     h(
       "ol",
       null,
@@ -149,5 +149,5 @@ const Empty = () =>
       h("li", null, "Turn on the DAG ", dagLink("process"), ", or start it manually: it reads the input and fills the stores."),
       h("li", null, "Turn on the DAG ", dagLink("verify"), ": it follows process, and starts restore if a store must be rebuilt."),
     ),
-    h("p", null, "For an application of Kafka Streams, point ", h("code", null, "STATESTORE_STATE_DIR"), " at its state directory, define its stores, and start verify."),
+    h("p", null, "For a Kafka Streams application, point ", h("code", null, "STATESTORE_STATE_DIR"), " at its state directory, define its stores, and start verify."),
   );

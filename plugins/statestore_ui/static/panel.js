@@ -17,7 +17,7 @@ export function Panel({ row, restoring, now, onClose, onStart }) {
     { className: "ss-panel", "aria-label": label(row), onKeyDown: leave },
     h("header", null, h("h3", null, label(row)), h("button", { className: "ss-close", ref: close, "aria-label": "Close", onClick: onClose }, "×")),
     h("p", null, h(Badge, { level: row.level, word: row.word })),
-    h("p", { className: "ss-action" }, progress ? "A restore of it is in progress. No action is needed until it ends." : row.action),
+    h("p", { className: "ss-action" }, progress ? "A restore is in progress. No action is needed until it ends." : row.action),
     row.detail && h("p", { className: "ss-detail" }, row.detail),
     row.validate?.rollback && h("p", null, "To put the replaced store back: ", h("code", null, row.validate.rollback)),
     h(
@@ -68,10 +68,10 @@ function RestorePoint({ point, now }) {
     h("h4", null, "Last restore point"),
     point.snapshot && h("p", null, `Offset ${number(point.committed)}, published `, h(Ago, { ms: point.written_ms, now }), "."),
     point.usable &&
-      h("p", null, `A restore from it fetches up to ${size(point.fetched ?? 0)} and reads ${number(point.offsets ?? 0)} changelog offsets.`),
+      h("p", null, `A restore from this snapshot fetches up to ${size(point.fetched ?? 0)} and reads ${number(point.offsets ?? 0)} changelog offsets.`),
     point.usable &&
       left !== undefined &&
-      h("p", { className: left > 0 ? undefined : "ss-text-warn" }, left > 0 ? `It can be used for another ${duration(left)}.` : "By now it is too old: deletes may be gone from the changelog."),
+      h("p", { className: left > 0 ? undefined : "ss-text-warn" }, left > 0 ? `It can be used for another ${duration(left)}.` : "It is now too old: deletes may be missing from the changelog."),
     !point.usable && h("p", { className: "ss-text-warn" }, "No snapshot can be used."),
     point.detail && h("p", { className: "ss-detail" }, point.detail),
   );

@@ -71,7 +71,7 @@ class Guard extends Component {
   render() {
     const { error } = this.state;
     return error
-      ? h("div", { className: "ss-root" }, h(Notice, { level: "bad", title: "State stores cannot be shown." }, `${error.message}. Reload the page; if it stays, the browser's console has the details.`))
+      ? h("div", { className: "ss-root" }, h(Notice, { level: "bad", title: "State stores cannot be shown." }, `${error.message}. Reload the page. If the error persists, see the browser's console for details.`))
       : this.props.children;
   }
 }

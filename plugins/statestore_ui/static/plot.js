@@ -8,7 +8,7 @@ const FOUND = { top: 136, height: 34 };
 const LEFT = 6;
 
 export function Plot({ points }) {
-  if (points.length === 0) return h("p", { className: "ss-muted" }, "No verification has been kept yet. The DAG verify keeps each of its runs.");
+  if (points.length === 0) return h("p", { className: "ss-muted" }, "There are no verifications yet. Each run of the DAG verify appears here.");
   const times = points.map((point) => point.started_ms);
   const [begin, end] = [times[0], times[times.length - 1]];
   const x = (ms) => LEFT + (end > begin ? ((ms - begin) / (end - begin)) * (WIDTH - 2 * LEFT) : (WIDTH - 2 * LEFT) / 2);

@@ -75,7 +75,7 @@ function Work({ work, run }) {
     h("span", { className: "ss-offsets" }, offsets(work)),
     `${rate(work)}${left}${letters}`,
     h(Bar, { done: work.done, total: work.total, label: "offsets read" }),
-    silent && h("p", { className: "ss-text-warn" }, `No progress for ${duration(work.silent_s)}. If no run of the DAG ${dagId(work.job, work.pieces[0]?.application)} is running, it was killed. Start it again: it resumes where it stopped.`),
+    silent && h("p", { className: "ss-text-warn" }, `No progress for ${duration(work.silent_s)}. If no run of the DAG ${dagId(work.job, work.pieces[0]?.application)} is in progress, this run was killed. Start the DAG again: it resumes where this run stopped.`),
     h(
       "ul",
       null,

@@ -12,7 +12,7 @@ const types = (schema) => [schema.type].flat();
 const FORMS = {
   restore: { title: "Restore", start: "Start the restore", about: "Each store is built beside the live one and checked before it takes its place. Healthy stores are skipped." },
   verify: { title: "Verify", start: "Start the verification", about: "Compares the stores of the application with their changelogs and changes nothing. If a restore helps, it starts one." },
-  process: { title: "Process", start: "Start processing", about: "Reads the input up to its present end and brings the stores of the application up to date, exactly once." },
+  process: { title: "Process", start: "Start processing", about: "Reads the input up to its current end and brings the stores of the application up to date, exactly once." },
 };
 
 /** The DAG of a job; an application may have one of its own for `process`. */
@@ -70,7 +70,7 @@ export function StartDialog({ dag: job, fill, onClose, onStarted }) {
       { onSubmit: start },
       h("h3", { id: "ss-start-title" }, form.title),
       h("p", { className: "ss-muted" }, `Starts the DAG ${dag?.dag_id ?? job}. ${form.about}`),
-      dag?.is_paused && h(Notice, { title: `The DAG ${dag.dag_id} is paused.` }, "The run waits until somebody unpauses it."),
+      dag?.is_paused && h(Notice, { title: `The DAG ${dag.dag_id} is paused.` }, "The run waits until someone unpauses the DAG."),
       !dag && !state.error && h("p", null, "Reading the form …"),
       // What was sent can be read, but not sent again by mistake.
       h("fieldset", { disabled: Boolean(state.run || state.busy) }, own.map(field), others.length > 0 && h("details", null, h("summary", null, "More"), others.map(field))),

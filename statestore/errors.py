@@ -1,4 +1,4 @@
-"""The errors of the library, in one small tree that is ordered by what the caller does next.
+"""The errors of the library, grouped by what the caller does next.
 
 `Retry` later, `Rebuild` the store, fix the input (`InputError`), or `GiveUp` because another process owns the work.
 Messages name what was expected, what was found, and the next step.
@@ -56,7 +56,8 @@ class SupersededError(RetryError):
 class CommitOutcomeUnknownError(RetryError):
     """The commit of a Kafka transaction was sent, but not answered.
 
-    The next run's `init_transactions` settles it and the changelog tells the outcome; the store was not touched.
+    The next run's `init_transactions` ends the transaction, and the changelog then shows the outcome. The store was not
+    changed.
     """
 
 
@@ -224,13 +225,13 @@ _NOT_OF_A_FILE = frozenset(
 
 
 def is_damage(error: OSError) -> bool:
-    """Tell whether an error is of one file alone, such as a bad sector: not of rights, space, limits or the mount."""
+    """Return whether an error concerns one file alone, such as a bad sector, and not access, space or the mount."""
     return error.errno not in _NOT_OF_A_FILE
 
 
 @contextmanager
 def about(path: Path) -> Iterator[None]:
-    """Have errors of the operating system name the file, as those of opening do and those of reading do not."""
+    """Add the file to errors of the operating system that do not name it, such as errors of reading."""
     try:
         yield
     except OSError as error:
@@ -241,12 +242,12 @@ def about(path: Path) -> Iterator[None]:
 
 @contextmanager
 def unreadable_is_damaged() -> Iterator[None]:
-    """Take a file of a store that the operating system cannot read for damage of that store.
+    """Treat a file of a store that the operating system cannot read as damage of the store.
 
     Raises
     ------
     StoreCorruptedError
-        In the place of errors that are of the file alone; others are passed on.
+        Instead of an error that concerns the file alone. Other errors are not changed.
     """
     try:
         yield
@@ -257,7 +258,7 @@ def unreadable_is_damaged() -> Iterator[None]:
 
 
 def of_os_error(error: OSError) -> StateStoreError:
-    """Say in the library's terms what the operating system refused."""
+    """Return the library's error for an error of the operating system."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskSpaceError(f"no space is left on the device: {error}; free some, then run again")
     return StoreAccessError(f"{error}; check owner, permissions and the mount of the state directory")

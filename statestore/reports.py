@@ -68,7 +68,7 @@ class Action(StrEnum):
 
 
 def readable(text: str) -> str:
-    """Return a text that can be encoded in UTF-8: bytes of a file name that are not UTF-8 are shown as escapes."""
+    """Return a text that can be encoded in UTF-8. Bytes of a file name that are not UTF-8 become escapes."""
     return text.encode(errors="backslashreplace").decode()
 
 
@@ -129,7 +129,7 @@ class StorePartitionRow(_Row):
 
     @property
     def label(self) -> str:
-        """How the row is called in the Airflow UI: `flight-delays/aircraft/0_3`."""
+        """Name of the row in the Airflow UI, such as `flight-delays/aircraft/0_3`."""
         return f"{self.application}/{self.store}/{self.task}"
 
 
@@ -153,22 +153,26 @@ class SnapshotRow(_Row):
     """Published snapshot of one store."""
 
     store: Text
-    snapshot: Text | None = Field(default=None, description="its name; None where nothing was to be done")
-    files: Int64 = Field(default=0, description="uploaded; those of the snapshot before were there")
-    bytes: Int64 = Field(default=0, description="uploaded")
+    snapshot: Text | None = Field(default=None, description="name of the snapshot; None if none was needed")
+    files: Int64 = Field(default=0, description="uploaded files; files of the previous snapshot are not uploaded again")
+    bytes: Int64 = Field(default=0, description="uploaded bytes")
     seconds: float = 0.0
     current: Text | None = Field(
-        default=None, description="the snapshot that has all that the store has, published now or before; None: none"
+        default=None,
+        description="the snapshot with the current content of the store, published by this or an "
+        "earlier run; None: none",
     )
-    failure: Failure | None = Field(default=None, description="the store is as good as without a snapshot")
+    failure: Failure | None = Field(
+        default=None, description="why it was not published; treat the store as one without a snapshot"
+    )
 
 
 class SnapshotSetRow(_Row):
     """Set of consistent snapshots of one application after a run of `process`."""
 
     application: Text
-    snapshot_set: Text | None = Field(default=None, description="its name, also if an earlier run has written it")
-    why: Text = Field(default="", description="why there is none")
+    snapshot_set: Text | None = Field(default=None, description="name of the set, even if an earlier run wrote it")
+    why: Text = Field(default="", description="why there is no set")
 
 
 class ProcessRow(_Row):
@@ -179,19 +183,20 @@ class ProcessRow(_Row):
     records_in: Int64 = 0
     records_out: Int64 = 0
     changelog_records: Int64 = 0
-    late_records: Int64 = Field(default=0, description="came after their window or session had closed")
-    dropped_records: Int64 = Field(default=0, description="had no key or value to group by")
-    poison_records: Int64 = Field(default=0, description="sent to the dead-letter topic")
+    late_records: Int64 = Field(default=0, description="records that came after their window or session had closed")
+    dropped_records: Int64 = Field(default=0, description="records that had no key or value to group by")
+    poison_records: Int64 = Field(default=0, description="records sent to the dead-letter topic")
     commits: Int64 = 0
     restored: Int64 = 0
     lag: Int64 | None = Field(default=None, description="input records left below the end offset; None if unknown")
     never_read: Int64 = Field(
         default=0,
         description="input offsets that the topic lost before the application read them, because of its retention; "
-        "told until the group has committed an offset",
+        "reported until the group has committed an offset",
     )
     input_offset: Int64 | None = Field(
-        default=None, description="next input offset, committed together with what the stores have; None if unknown"
+        default=None,
+        description="next input offset, committed together with the content of the stores; None if unknown",
     )
     recover_seconds: float = 0.0
     process_seconds: float = 0.0
@@ -202,7 +207,7 @@ class ProcessRow(_Row):
 
     @property
     def label(self) -> str:
-        """How the row is called in the Airflow UI: `flight-delays/0_3`."""
+        """Name of the row in the Airflow UI, such as `flight-delays/0_3`."""
         return f"{self.application}/{self.task}"
 
     @property
@@ -220,10 +225,10 @@ class DifferingKey(_Row):
     """A row that differs between a store and the fold of its changelog."""
 
     found: Literal["only in store", "only in log", "other value"]
-    key: Text | None = Field(default=None, description="the row's key, hex; None if keys are to be left out")
+    key: Text | None = Field(default=None, description="key of the row in hex; None if keys are hidden")
     key_sha256: Text
-    store_sha256: Text | None = Field(default=None, description="of the value as it is stored")
-    log_sha256: Text | None = Field(default=None, description="of the value as a store would have it")
+    store_sha256: Text | None = Field(default=None, description="digest of the value as it is stored")
+    log_sha256: Text | None = Field(default=None, description="digest of the value as a store would have it")
 
 
 class Contents(_Row):
@@ -235,13 +240,16 @@ class Contents(_Row):
     other_value: Int64 = 0
     only_in_store: Int64 = 0
     only_in_log: Int64 = 0
-    not_judged: Int64 = Field(default=0, description="rows that differ, and may: the log no longer tells")
-    store_digest: Text = Field(default="", description="of the store's rows that were compared")
-    log_digest: Text = Field(default="", description="of the log's rows that were compared")
+    not_judged: Int64 = Field(
+        default=0, description="rows that differ, but may: the log no longer shows what they should be"
+    )
+    store_digest: Text = Field(default="", description="digest of the compared rows of the store")
+    log_digest: Text = Field(default="", description="digest of the compared rows of the log")
     sample: float | None = Field(default=None, description="fraction of the key ranges compared; None: all of them")
     first: tuple[DifferingKey, ...] = Field(default=(), description="the first keys that differ, in the store's order")
     brokers_timestamps: bool = Field(
-        default=False, description="the log has the brokers' timestamps, so that those of the store were not compared"
+        default=False,
+        description="the log has the brokers' timestamps, so the timestamps of the store were not compared",
     )
 
     @property
@@ -253,17 +261,23 @@ class Contents(_Row):
 class RestorePoint(_Row):
     """The newest snapshot of a store partition, and the cost of a restore from it."""
 
-    snapshot: Text | None = Field(default=None, description="its name; None: there is none, or none can be read")
-    usable: bool = Field(default=False, description="a restore may begin with it now")
+    snapshot: Text | None = Field(
+        default=None, description="name of the snapshot; None: there is none, or none can be read"
+    )
+    usable: bool = Field(default=False, description="whether a restore can start from it now")
     detail: Text = Field(default="", description="why it, or newer ones, cannot be used")
     committed: Int64 | None = Field(default=None, description="offset of the last changelog record in it")
-    written_ms: Int64 | None = Field(default=None, description="by the object store's clock")
+    written_ms: Int64 | None = Field(default=None, description="when it was written, by the object store's clock")
     until_ms: Int64 | None = Field(
-        default=None, description="when deletes behind it may be gone from the changelog; None: never"
+        default=None, description="when deletes after it may be missing from the changelog; None: never"
     )
-    needed_from: Int64 | None = Field(default=None, description="it has all of its changelog from this offset on")
+    needed_from: Int64 | None = Field(
+        default=None, description="it contains everything in its changelog from this offset on"
+    )
     adopted: bool = Field(default=False, description="some of its rows may never have been in its changelog")
-    fetched: Int64 = Field(default=0, description="bytes of its files; what is on a disk already is not fetched")
+    fetched: Int64 = Field(
+        default=0, description="bytes of its files; files that are already on the disk are not fetched"
+    )
     offsets: Int64 = Field(default=0, description="changelog offsets to be read after it")
 
 
@@ -274,7 +288,7 @@ class VerifyRow(StorePartitionRow):
     action: Action
     detail: Text = ""
     loss: Loss | None = Field(
-        default=None, description="what a full rebuild from the changelog would lose; None: not found out"
+        default=None, description="what a full rebuild from the changelog would lose; None: not determined"
     )
     loss_detail: Text = Field(default="", description="what shows that something would or may be lost")
     depth: Literal["offsets", "scan", "deep"] = "scan"
@@ -282,16 +296,17 @@ class VerifyRow(StorePartitionRow):
     start: Int64 | None = Field(default=None, description="log start offset of the changelog")
     end: Int64 | None = Field(default=None, description="last stable offset of the changelog, exclusive")
     lag: Int64 | None = Field(
-        default=None, description="offsets from the first record left to read to the end: at most so many records"
+        default=None,
+        description="offsets from the next record to read to the end; an upper limit for the number of records",
     )
     topic_id: Text | None = None
     sealed: bool | None = Field(
-        default=None, description="the store is as it was sealed; None where that was not found out"
+        default=None, description="whether the store is unchanged since it was sealed; None if this was not checked"
     )
     file: Text | None = Field(default=None, description="the file that is damaged")
-    keys: Int64 | None = Field(default=None, description="rows read; None where the store was not read in full")
+    keys: Int64 | None = Field(default=None, description="rows read; None if the store was not read in full")
     contents: Contents | None = Field(default=None, description="what deep verification compared")
-    loss_cause: Status | None = Field(default=None, description="what became of the changelog, if a loss is likely")
+    loss_cause: Status | None = Field(default=None, description="what happened to the changelog, if a loss is likely")
     restore_point: RestorePoint | None = Field(
         default=None, description="the last snapshot; None: no archive, or a store that has no snapshots"
     )
@@ -311,12 +326,13 @@ class RestoreRow(StorePartitionRow):
 
     before: Status | None = None
     mode: Literal["tail", "snapshot", "full", "as-of"] | None = Field(
-        default=None, description="None where nothing had to be done, or an earlier attempt had done it"
+        default=None, description="None if nothing had to be done, or an earlier attempt did it"
     )
     outcome: Literal["restored", "skipped", "failed"]
     records: Int64 = Field(default=0, description="changelog records applied")
     resumed: Int64 = Field(
-        default=0, description="of them, taken from runs that were there: of an interrupted attempt, or of ranges"
+        default=0,
+        description="records of these that were taken from existing runs, of an interrupted attempt or of ranges",
     )
     skipped: Int64 = Field(default=0, description="changelog records without a key")
     keys: Int64 = 0
@@ -326,7 +342,7 @@ class RestoreRow(StorePartitionRow):
     checked: Literal["files", "rows", "deep"] | None = Field(
         default=None, description="how the new store was checked; see recovery/staged_check.py"
     )
-    digest: Text | None = Field(default=None, description="of all rows written; equal rows have equal digests")
+    digest: Text | None = Field(default=None, description="digest of all written rows; equal rows have equal digests")
     exact: bool | None = Field(
         default=None,
         description="as-of, and a versioned store in mode full: False if compaction or deletion has removed records "
@@ -335,9 +351,9 @@ class RestoreRow(StorePartitionRow):
     directory: Text | None = Field(default=None, description="as-of: where the store was built")
     quarantine: Text | None = Field(default=None, description="directory of the replaced store, until validation")
     replaced: Text | None = Field(
-        default=None, description="the snapshot that was replaced, until validation, of a store that the archive has"
+        default=None, description="for a store that is kept in the archive: the replaced snapshot, until validation"
     )
-    snapshot: Text | None = Field(default=None, description="what it was built from; None: from its log alone")
+    snapshot: Text | None = Field(default=None, description="the snapshot that it was built from; None: its log alone")
     published: SnapshotRow | None = Field(default=None, description="the snapshot of the new store; None: no archive")
     seconds: float = 0.0
     failure: Failure | None = None
@@ -352,33 +368,33 @@ class ArchivedRow(StorePartitionRow):
     """Snapshot of one store partition, published by the job `snapshot`."""
 
     snapshot: Text | None = Field(
-        default=None, description="its name; None where it could not be made, or is there already"
+        default=None, description="name of the snapshot; None if it could not be created, or already exists"
     )
-    grown_from: Text | None = Field(default=None, description="the snapshot that it began with; None: its log alone")
+    grown_from: Text | None = Field(default=None, description="the snapshot that it started from; None: its log alone")
     records: Int64 = Field(default=0, description="changelog records applied")
     keys: Int64 = 0
     committed: Int64 | None = Field(default=None, description="offset of the last changelog record in it")
-    files: Int64 = Field(default=0, description="uploaded; those of the snapshot before were there")
-    bytes: Int64 = Field(default=0, description="uploaded")
+    files: Int64 = Field(default=0, description="uploaded files; files of the previous snapshot are not uploaded again")
+    bytes: Int64 = Field(default=0, description="uploaded bytes")
     seconds: float = 0.0
     failure: Failure | None = None
 
     @property
     def healthy(self) -> bool:
-        """True if the archive has the whole changelog up to its end at that time."""
+        """True if the archive contains the complete changelog up to its end at that time."""
         return self.failure is None
 
 
 class WriteRow(StorePartitionRow):
-    """What a write of the data source `state_store` did with one store partition."""
+    """Result of a write of the data source `state_store` in one store partition."""
 
     puts: Int64 = Field(default=0, description="rows written to the changelog")
     deletes: Int64 = Field(default=0, description="keys deleted in the changelog; append only")
     last: Int64 | None = Field(
-        default=None, description="offset of the last of them in the changelog; None: nothing was written"
+        default=None, description="changelog offset of the last of these records; None: nothing was written"
     )
     caught_up: RestoreRow | None = Field(
-        default=None, description="append: what became of the store; None: it was not reached"
+        default=None, description="append: result of the store's catch-up; None: it was not reached"
     )
     quarantine: Text | None = Field(default=None, description="overwrite: directory of the replaced store")
     published: SnapshotRow | None = Field(
@@ -397,20 +413,24 @@ class RestorePlanRow(StorePartitionRow):
 
     status: Status | None = None
     mode: Literal["tail", "snapshot", "full", "as-of"] | None = Field(
-        default=None, description="None where nothing is to be done"
+        default=None, description="None if nothing is to be done"
     )
     reason: Text = ""
     start: Int64 | None = Field(default=None, description="first changelog offset to be read")
     end: Int64 | None = Field(default=None, description="offset before which reading would end")
     resumable: Int64 = Field(default=0, description="offsets that an interrupted attempt has read")
-    ranges: Int64 = Field(default=1, description="into how many ranges the log is cut")
+    ranges: Int64 = Field(default=1, description="number of ranges that the log is divided into")
     log_bytes: Int64 = Field(default=0, description="keys and values to be read, estimated from a sample")
-    snapshot: Text | None = Field(default=None, description="of mode snapshot: what it would begin with")
-    fetched: Int64 = Field(default=0, description="bytes of the snapshot; what is on this disk is not fetched")
-    disk_needed: Int64 = Field(default=0, description="bytes, estimated; at most, if few keys are written again")
+    snapshot: Text | None = Field(default=None, description="mode snapshot: the snapshot that it would start from")
+    fetched: Int64 = Field(
+        default=0, description="bytes to fetch from the snapshot; files that are on this disk are not fetched"
+    )
+    disk_needed: Int64 = Field(
+        default=0, description="estimated bytes; the maximum, which is needed if few keys are overwritten"
+    )
     disk_each: Int64 = Field(
         default=0,
-        description="bytes that each Spark task needs on its node which builds a part of the store; 0: none does",
+        description="bytes that each Spark task which builds a part of the store needs on its node; 0: none does",
     )
     disk_free: Int64 = 0
     seconds: float = Field(default=0.0, description="estimated from the report's records_per_s")
@@ -436,7 +456,9 @@ class ValidateRow(StorePartitionRow):
     keys: Int64 = 0
     detail: Text = ""
     data_docs: Text | None = None
-    quarantine: Text | None = Field(default=None, description="the replaced store, where it is kept for a rollback")
+    quarantine: Text | None = Field(
+        default=None, description="directory of the replaced store, if it is kept for a rollback"
+    )
     rollback: Text | None = Field(default=None, description="the command that puts the replaced store back")
 
     @property
@@ -449,8 +471,10 @@ class FailedRows(_Row):
     """Rows that do not meet an expectation."""
 
     expectation: Text
-    count: Int64 | None = Field(default=None, description="None if it is about all rows together, such as their number")
-    rows: tuple[Sample, ...] = Field(default=(), description="the first of them; bytes are hexadecimal")
+    count: Int64 | None = Field(
+        default=None, description="None if the expectation concerns all rows together, such as their number"
+    )
+    rows: tuple[Sample, ...] = Field(default=(), description="the first of these rows; bytes are hexadecimal")
 
 
 class ValidatedStore(_Row):
@@ -465,11 +489,11 @@ class ValidatedStore(_Row):
     detail: Text = ""
     keys: Int64 = 0
     not_compared: Int64 = Field(
-        default=0, description="rows of which the changelog no longer tells what they should be"
+        default=0, description="rows for which the changelog no longer shows what they should be"
     )
     seconds: float = 0.0
     data_docs: Text | None = Field(default=None, description="page of this validation")
-    verdict_file: Text | None = Field(default=None, description="this, as JSON beside the Data Docs")
+    verdict_file: Text | None = Field(default=None, description="this result as JSON, beside the Data Docs")
     plots: tuple[Text, ...] = ()
 
 
@@ -479,15 +503,15 @@ class MaintenanceRow(_Row):
     place: Text = Field(
         description="a task, as `flight-delays/0_3`, a kind of files, as `reports/verify`, or a part of the archive"
     )
-    removed: tuple[Text, ...] = Field(default=(), description="the first of the paths")
+    removed: tuple[Text, ...] = Field(default=(), description="the first of the removed paths")
     removed_count: Int64 = 0
     removed_bytes: Int64 = 0
-    kept: tuple[Text, ...] = Field(default=(), description="what is old and stays, and why")
+    kept: tuple[Text, ...] = Field(default=(), description="old files that are kept, and why")
     failure: Failure | None = None
 
     @property
     def label(self) -> str:
-        """How the row is called in the Airflow UI."""
+        """Name of the row in the Airflow UI."""
         return self.place
 
     @property
@@ -509,9 +533,7 @@ class JobReport(BaseModel):
     catalogue: Text | None = Field(
         default=None, description="pin of the catalogue that the definitions come from: `<offset>:<digest>`"
     )
-    dag_id: Text | None = Field(
-        default=None, description="DAG whose run this is the report of; None if started by hand"
-    )
+    dag_id: Text | None = Field(default=None, description="DAG whose run wrote this report; None if no DAG run did")
     dag_run_id: Text | None = Field(default=None, description="run id of that DAG run")
 
     @property
@@ -546,7 +568,7 @@ class RestorePlanReport(JobReport):
     """Plan of a `restore` run, one row per requested store partition."""
 
     job: Literal["restore-plan"] = "restore-plan"
-    records_per_s: Int64 = Field(description="rate of one Spark task that the seconds are estimated with")
+    records_per_s: Int64 = Field(description="rate of one Spark task, from which seconds are estimated")
     rows: tuple[RestorePlanRow, ...]
 
 
@@ -563,7 +585,7 @@ class SnapshotReport(JobReport):
     """Report of a `snapshot` run, one row per requested store partition."""
 
     job: Literal["snapshot"] = "snapshot"
-    archive: Text = Field(description="its URL")
+    archive: Text = Field(description="URL of the archive")
     rows: tuple[ArchivedRow, ...]
 
 
@@ -612,7 +634,7 @@ def read_report(path: Location, kind: type[R]) -> R:
     InputError
         If the file is absent, cannot be read, or is not such a report.
     ArchiveUnavailableError
-        If it lies in object storage, which does not answer.
+        If the report is in object storage that does not answer.
     """
     try:
         return kind.model_validate_json(_read(path))
@@ -628,7 +650,7 @@ def read_any_report(path: Location) -> AnyReport:
     InputError
         If the file is absent, cannot be read, or is no report.
     ArchiveUnavailableError
-        If it lies in object storage, which does not answer.
+        If the report is in object storage that does not answer.
     """
     try:
         return _ANY.validate_json(_read(path))

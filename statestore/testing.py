@@ -1,10 +1,10 @@
-"""Test applications without a broker, like Kafka Streams' TopologyTestDriver.
+"""Test applications without a broker, as with Kafka Streams' TopologyTestDriver.
 
     with TopologyTestDriver(Path("orders.yaml"), key_serde=UTF8, value_serde=JSON) as driver:
         driver.pipe("anna", {"cents": 5}, timestamp=1_000)
         assert driver.read("totals") == [("anna", {"cents": 5}, 1_000, ())]
 
-The same code as in a task runs processors, aggregations and stores (`tasks/driver.py`).
+Processors, aggregations and stores run on the same code as in a task (`tasks/driver.py`).
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class TopologyTestDriver:
     ) -> list[LoggedRecord]:
         """Return the records of a topic since it was last read, including changelogs and dead letters.
 
-        With exactly once, records arrive with a commit.
+        With exactly-once processing, records arrive with a commit.
 
         Parameters
         ----------

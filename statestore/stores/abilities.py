@@ -21,7 +21,7 @@ class BatchWritingStore(Protocol):
         raise NotImplementedError
 
     def put_rows(self, row_keys: Sequence[bytes], values: Sequence[bytes | None]) -> Sequence[int]:
-        """Write many rows in their order, None deletes; return the indexes of those that had expired."""
+        """Write many rows in their order; None deletes. Return the indexes of those that had expired."""
         raise NotImplementedError
 
 

@@ -222,11 +222,11 @@ class KeyValueBytesStore(BytesStore, Protocol):
             self.put(key, None)
 
     def get_rows(self, row_keys: Sequence[bytes]) -> list[bytes | None]:
-        """Read many rows by their keys in the changelog, which are the store's."""
+        """Read many rows by their keys in the changelog, which equal the store's keys."""
         return self.get_many(row_keys)
 
     def put_rows(self, row_keys: Sequence[bytes], values: Sequence[bytes | None]) -> Sequence[int]:
-        """Write many rows, None deletes; none of them can have expired."""
+        """Write many rows; None deletes. None of them can have expired."""
         for key, value in zip(row_keys, values, strict=True):
             self.put(key, value)
         return []
@@ -242,7 +242,7 @@ class WindowBytesStore(BytesStore, Protocol):
     sequence: int = 0
 
     def put(self, key: bytes, value: bytes | None, window_start: int) -> bool:
-        """Write a window's value, None deletes; return False if it was dropped because it had expired."""
+        """Write a window's value; None deletes. Return False if it was dropped because it had expired."""
 
     def fetch(self, key: bytes, window_start: int) -> bytes | None:
         """Read one window's value."""
@@ -257,7 +257,7 @@ class WindowBytesStore(BytesStore, Protocol):
         return [self.fetch(key, start) for key, start, _ in map(window_key.decode, row_keys)]
 
     def put_rows(self, row_keys: Sequence[bytes], values: Sequence[bytes | None]) -> Sequence[int]:
-        """Write many rows in their order, None deletes; return the indexes of those that had expired."""
+        """Write many rows in their order; None deletes. Return the indexes of those that had expired."""
         windows = zip(map(window_key.decode, row_keys), values, strict=True)
         return [at for at, ((key, start, _), value) in enumerate(windows) if not self.put(key, value, start)]
 
@@ -268,7 +268,7 @@ class SessionBytesStore(BytesStore, Protocol):
     retention_ms: int
 
     def put(self, key: bytes, start: int, end: int, value: bytes | None) -> bool:
-        """Write a session's value, None deletes; return False if it was dropped because it had expired."""
+        """Write a session's value; None deletes. Return False if it was dropped because it had expired."""
 
     def fetch_session(self, key: bytes, start: int, end: int) -> bytes | None:
         """Read one session's value."""
@@ -289,7 +289,7 @@ class SessionBytesStore(BytesStore, Protocol):
         return [self.fetch_session(*session_key.decode(row_key)) for row_key in row_keys]
 
     def put_rows(self, row_keys: Sequence[bytes], values: Sequence[bytes | None]) -> Sequence[int]:
-        """Write many rows in their order, None deletes; return the indexes of those that had expired."""
+        """Write many rows in their order; None deletes. Return the indexes of those that had expired."""
         sessions = zip(map(session_key.decode, row_keys), values, strict=True)
         return [at for at, (session, value) in enumerate(sessions) if not self.put(*session, value)]
 

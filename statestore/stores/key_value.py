@@ -71,7 +71,7 @@ class KeyValueBytes(BuiltInBytes[Database], KeyValueBytesStore):
         return self.rows.get_many(row_keys)
 
     def put_rows(self, row_keys: Sequence[bytes], values: Sequence[bytes | None]) -> list[int]:
-        """Write many rows, None deletes; return the indexes of those that had expired: none can have."""
+        """Write many rows; None deletes. Return an empty list, because no row can have expired."""
         self.rows.put_many(dict(zip(row_keys, values, strict=True)))
         return []
 

@@ -30,7 +30,7 @@ class IsolationLevel(StrEnum):
 
 
 class KeyValueReader(Protocol):
-    """Where a read-only key-value store reads."""
+    """Source of the rows of a read-only key-value store."""
 
     def get(self, key: bytes) -> bytes | None:
         """Read a value."""
@@ -43,7 +43,7 @@ class KeyValueReader(Protocol):
 
 
 class WindowReader(Protocol):
-    """Where a read-only window store reads."""
+    """Source of the rows of a read-only window store."""
 
     window_size_ms: int
 
@@ -57,7 +57,7 @@ class WindowReader(Protocol):
 
 
 class SessionReader(Protocol):
-    """Where a read-only session store reads."""
+    """Source of the rows of a read-only session store."""
 
     def fetch_session(self, key: bytes, start: int, end: int) -> bytes | None:
         """Read one session's value."""
@@ -186,12 +186,12 @@ class ReadOnlyWindowStore(_ReadOnly[K, V, WindowReader]):
 
     @property
     def is_empty(self) -> bool:
-        """True if there are no rows that retention still shows."""
+        """True if there are no rows within the retention."""
         return next(self._watch(self._rows.fetch_range, None, None, 0, MAX_TIME), None) is None
 
 
 class VersionedReader(Protocol):
-    """Where a read-only versioned store reads."""
+    """Source of the rows of a read-only versioned store."""
 
     def get_version(self, key: bytes, as_of: int | None = None) -> tuple[bytes | None, int, int | None] | None:
         """Value of a key now or at a time (ms), with the times between which it is valid."""
@@ -219,7 +219,8 @@ class ReadOnlyVersionedStore(_ReadOnly[K, V, VersionedReader]):
     def get(self, key: K, as_of_timestamp: int | None = None) -> VersionedRecord[V] | None:
         """Return the value that a key has, or had at a time (ms).
 
-        None if it had none, or if the time is before the kept history. Only the latest value is kept longer.
+        None if it had none, or if the time is before the retained history. Only the latest value is kept longer than
+        the history.
         """
         raw = self.key_bytes(key)
         try:
@@ -277,7 +278,7 @@ class ReadOnlySessionStore(_ReadOnly[K, V, SessionReader]):
     def find_sessions(
         self, key: K, earliest_end: int, latest_start: int, *, backward: bool = False
     ) -> Iterator[tuple[Windowed[K], V]]:
-        """Sessions of a key with `end >= earliest_end` and `start <= latest_start`: those that overlap the time."""
+        """Sessions of a key with `end >= earliest_end` and `start <= latest_start`: they overlap this time range."""
         raw = self.key_bytes(key)  # where None is an error, and no open end
         return self._typed(
             self._watch(self._rows.find_sessions, raw, raw, earliest_end, latest_start, reverse=backward)
@@ -312,5 +313,5 @@ class ReadOnlySessionStore(_ReadOnly[K, V, SessionReader]):
 
     @property
     def is_empty(self) -> bool:
-        """True if there are no rows that retention still shows."""
+        """True if there are no rows within the retention."""
         return next(self._watch(self._rows.find_sessions, None, None, 0, MAX_TIME), None) is None

@@ -49,7 +49,7 @@ class SegmentedBytes(BuiltInBytes[Segments]):
     def database_at(self, segment: int, size: int) -> Database | None:
         """Return the database for rows of a segment (its start in ms) and their size in bytes; None if it has expired.
 
-        It is made if it is not there.
+        It is created if it does not exist.
         """
         return self.opened.for_write(segment, size)
 
@@ -88,7 +88,7 @@ class SegmentedBytes(BuiltInBytes[Segments]):
         return found
 
     def put_rows(self, row_keys: Sequence[bytes], values: Sequence[bytes | None]) -> list[int]:
-        """Write many rows in their order, None deletes; return the indexes of those that had expired.
+        """Write many rows in their order; None deletes. Return the indexes of those that had expired.
 
         Consecutive rows of one segment are written at once: they expire together or not at all.
         """

@@ -47,7 +47,7 @@ class BuiltIn(Generic[S_co]):
 
 
 class DslStore(StrEnum):
-    """Kafka Streams' `default.dsl.store`, with KIP-844's value: the engine if a definition does not name one."""
+    """Engine of stores whose definition names none: Kafka Streams' `default.dsl.store`, with KIP-844's value."""
 
     ROCKS_DB = "rocksDB"
     IN_MEMORY = "in_memory"
@@ -164,7 +164,7 @@ def persistent_session_store(
     Raises
     ------
     ValueError
-        If it is negative.
+        If the retention period is negative.
     """
     return _session_store(name, StoreFormat.PLAIN, retention_period, True, transactional)
 

@@ -159,7 +159,7 @@ class TypedStore(RowChanges[Inner], Generic[K, V, Inner]):
         return self.inner.staged_bytes
 
     def close(self, *, clean: bool = True) -> None:
-        """Close the store; what was not committed is discarded."""
+        """Close the store and discard uncommitted writes."""
         self.metrics.close()
         self.inner.close(clean=clean)
 
@@ -174,7 +174,7 @@ class _WritableRows(KeyValueReader, Protocol):
 class KeyValueStore(TypedStore[K, V, KeyValueBytesStore], ReadOnlyKeyValueStore[K, V]):
     """A key-value store.
 
-    In a timestamped one a value is a `ValueAndTimestamp`, in one with headers a `ValueTimestampHeaders`.
+    In a timestamped store, a value is a `ValueAndTimestamp`; in a store with headers, it is a `ValueTimestampHeaders`.
     """
 
     _rows: _WritableRows
@@ -186,7 +186,7 @@ class KeyValueStore(TypedStore[K, V, KeyValueBytesStore], ReadOnlyKeyValueStore[
         self._rows = self.inner.rows if isinstance(self.inner, KeyValueBytes) else self.inner
 
     def close(self, *, clean: bool = True) -> None:
-        """Close the store; what was not committed is discarded."""
+        """Close the store and discard uncommitted writes."""
         self._rows = self.inner
         for shortcut in ("get", "put"):
             self.__dict__.pop(shortcut, None)
@@ -239,7 +239,7 @@ class KeyValueStore(TypedStore[K, V, KeyValueBytesStore], ReadOnlyKeyValueStore[
         return found
 
     def put_all(self, rows: Iterable[tuple[K, V | None]]) -> None:
-        """Write many values. If a key or value cannot be written, none is."""
+        """Write many values. If one of the keys or values cannot be written, nothing is written."""
         encoded = [(self.key_bytes(key), None if value is None else self._encode(value)) for key, value in rows]
         changes = [self._checked_change(raw, stored) for raw, stored in encoded]
         for (raw, stored), change in zip(encoded, changes, strict=True):

@@ -1,4 +1,4 @@
-"""Read-only stores over an open one, with isolation and with or without timestamps and headers."""
+"""Read-only stores over an open store, with an isolation level, and with or without timestamps and headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks: the Processor API and the aggregations that applications are written with, and the life of a task."""
+"""The Processor API and the aggregations for writing applications, and the life of a task."""
 
 from statestore.formats.headers_value import AggregationWithHeaders, ValueTimestampHeaders
 from statestore.formats.timestamped_value import ValueAndTimestamp

@@ -1,4 +1,4 @@
-"""The input of a task: records in columns, or one by one for processors that need it.
+"""The input of a task: records in columns, or one by one for processors that need them this way.
 
 `process_batch` also gets its records in this form.
 """
@@ -69,7 +69,7 @@ class InputRecords:
         return cls(parts[0]._partition, columns, headers)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Number of records."""
         return int(self.columns.num_rows)
 
     @property

@@ -224,7 +224,7 @@ class Processor:
         self._close = close
 
     def init(self, context: ProcessorContext) -> None:
-        """Prepare; schedule punctuations."""
+        """Prepare the processor, and schedule punctuations."""
         if self._init is not None:
             self._init(context)
 

@@ -76,11 +76,11 @@ class ChangelogDataSource(DataSource):
         Start at the first record at or after `start_time`, and stop before the first record at or after `end_time`; ms
         since the epoch, or ISO 8601. All records between these two are read, even if their times are not in order.
     splits : str, optional
-        Maximum number of Spark partitions for a partition. By default, one for each million offsets; with `latest`,
-        one.
+        Maximum number of Spark partitions for a Kafka partition. By default, one for each million offsets; with
+        `latest`, one.
     latest : str, optional
-        `true` returns only the last record of each key, and no record without a key, like a restore of the store. The
-        default is `false`.
+        `true` returns only the last record of each key, as a restore of the store would. Records without a key are not
+        returned. The default is `false`.
     tombstones : str, optional
         Whether to return records without a value, which delete their key. By default, only without `latest`.
     run_bytes : str, optional

@@ -80,15 +80,15 @@ class StateStoreDataSource(DataSource):
     format : str, optional
         `plain`, `timestamped` or `headers`.
     window_size_ms : str, optional
-        Length of a window. No file shows it.
+        Length of a window. The store's files do not show it.
     retain_duplicates : str, optional
         Whether a window store keeps several values for a window.
     retention_ms : str, optional
-        Accepted as in `changelog`, but not needed to read a store.
+        Accepted because `changelog` has it, but not needed to read a store.
     definitions : str, optional
         YAML file, or directory of such files, with the application's definition.
     bootstrap_servers : str, optional
-        Kafka brokers, to look the definition up in the catalogue; `service_id` names the catalogue (by default
+        Kafka brokers, to look up the definition in the catalogue. `service_id` names the catalogue (by default,
         `STATESTORE_SERVICE_ID` of the driver, or `default`).
     key : str, optional
         The only key to read, written in the form of its serde: bytes in hexadecimal digits, a number, JSON, or text.
@@ -111,7 +111,7 @@ class StateStoreDataSource(DataSource):
         `live` (the default): read-only and without changes, even while the store is in use. `locked`: under the lock of
         the store's task, so that no process writes to it. `snapshot`: opened under that lock, read without it.
     lock_wait_s : str, optional
-        How long to wait for the lock, in seconds; 30 by default.
+        How long to wait for the lock, in seconds. The default is 30.
     snapshot : str, optional
         Read snapshots from the archive instead of a state directory: `latest`, the newest usable snapshot of each store
         partition; a changelog offset, the newest usable snapshot of each at or below it; the name of a snapshot, which
@@ -157,8 +157,8 @@ class StateStoreDataSource(DataSource):
     the store is being written to, its segments can be from different moments.
 
     Each task that reads a snapshot first fetches its files and checks their SHA-256. Until its rows are read, it needs
-    disk space for the whole snapshot, in Spark's local directories (`spark.local.dir`). Segments outside the time range
-    are not fetched.
+    disk space for the whole snapshot, in Spark's local directories (`spark.local.dir`). Segments outside `time_from`
+    and `time_to` are not fetched.
 
     Examples
     --------

@@ -89,25 +89,22 @@ class StateStoreMetadataDataSource(DataSource):
 
     Notes
     -----
-    A read locks and changes nothing. Columns:
-
+    A read locks nothing and changes nothing. Columns:
 
     - `application` string, `store` string, `task` string, `partition` int.
     - `kind` string (`key-value`, `window`, `session`, `versioned`) and `format` string (`plain`, `timestamped`), as
-    shown
-      by its files; null if they do not show it.
+      shown by its files; null if they do not show it.
     - `committed` map<string, long>: offset of the last changelog record in the store, by `<topic>-<partition>`. For a
       store from before KIP-1035, the offsets in its task's checkpoint file.
     - `position` map<string, long>: input offsets that the rows of the store reflect.
     - `open` string (`open`, `closed`): the state that the store records. If it is `open` and no process uses the store,
       a crash left it open. Null in a store from before KIP-1035.
-    - `estimated_keys` long: rows minus deletes in its SST files; `bytes` long and `files` int: size and number of its
-    SST
-      files.
+    - `estimated_keys` long: rows minus deletes in its SST files. `bytes` long and `files` int: size and number of its
+      SST files.
     - `segments` int: number of segments of a window or session store.
     - `sealed` string: `sealed`, `unsealed` (no seal covers its files), `broken` (a file has changed since the store was
-      closed), `in use`; null if the store is not live in a state directory.
-    - `problem` string: why it cannot be read, or not without an option; null if it can.
+      closed), or `in use`; null if the store is not live in a state directory.
+    - `problem` string: why the store cannot be read, or not without an option; null if it can.
     - `snapshot` string: name of the snapshot; null for a directory. For a snapshot, `position`, `open`, `sealed` and
       `problem` are null, and so is `estimated_keys` unless its rows were counted.
 

@@ -32,10 +32,11 @@ def drift(
     archive_timeout_s: options.ArchiveTimeout = 60.0,
     json: options.Json = None,
 ) -> None:
-    """List differences between the catalogue and Kafka or the state directory. Exit code 1 if there are any.
+    """List differences between the catalogue and Kafka or the state directory. Exit code 1 if there is drift.
 
-    If the metastore is DEGRADED, the exit code is also 1; nothing is repaired, and leftovers are not listed.
-    With an archive, it also warns if snapshots are too infrequent for the delete.retention.ms of a changelog.
+    Leftover topics and directories do not count as drift. If the metastore is DEGRADED, the exit code is also 1,
+    nothing is repaired, and leftovers are not listed. With an archive, the command also warns if snapshots are too
+    infrequent for the delete.retention.ms of a changelog.
     """
     from statestore import clock
     from statestore.archive.archive import archive_spec

@@ -105,7 +105,7 @@ def after_restore(
     if report is not None and all(row.application in defined for row in restored):
         places = _carried([*_PLACE, "--reports-dir", "--data-docs-dir"])
         judge = _command("validate", "--restore-report", str(report), *places)
-        return [*steps, with_extra("validate", judge, f"judge {_count(restored)} by expectations")]
+        return [*steps, with_extra("validate", judge, f"validate {_count(restored)}")]
     check = _command("verify", *_of_applications(restored), *_carried(_SELECTING), "--depth", "deep")
     return [*steps, (check, f"compare {_count(restored)} with the changelog")]
 
@@ -113,7 +113,9 @@ def after_restore(
 def after_rollback(labels: Iterable[str]) -> list[Step]:
     """Return what tells how stores are that were put back."""
     names = list(labels)
-    return [(_command("verify", *names, *_carried(_SELECTING)), "verify what was put back")] if names else []
+    return (
+        [(_command("verify", *names, *_carried(_SELECTING)), "verify the stores that were put back")] if names else []
+    )
 
 
 def after_process(rows: Sequence[ProcessRow]) -> list[Step]:

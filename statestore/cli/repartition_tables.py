@@ -22,7 +22,7 @@ def show_repartition(console: Console, plan: RepartitionPlan) -> None:
         )
     if plan.discards:
         output.say(console, f"the incomplete {plan.target} of an earlier attempt is discarded first")
-    columns = ("store", "partitions>", "new partitions>", "rows>", "bytes>", "expired>", "timestamps not known>")
+    columns = ("store", "partitions>", "new partitions>", "rows>", "bytes>", "expired>", "unknown timestamps>")
     found = (
         (
             store.name,

@@ -230,7 +230,7 @@ def _show_plan(console: Console, plan: ReseedPlan) -> None:
     from statestore.cli import tables
 
     output.say(console, plan.found)
-    columns = ("store partition", "rows>", "bytes>", "expired>", "timestamps not known>")
+    columns = ("store partition", "rows>", "bytes>", "expired>", "unknown timestamps>")
     console.print(
         tables.table(
             f"{len(plan.parts)} store partitions",

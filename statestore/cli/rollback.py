@@ -60,7 +60,7 @@ def roll_back_all(
 
 def show_rolled_back(console: Console, rows: Sequence[RollbackRow], *, dry_run: bool) -> None:
     """Print what a rollback did, or would do."""
-    columns = ("store partition", "outcome", "of the restore at", "puts back", "the present one goes to", "detail")
+    columns = ("store partition", "outcome", "replaced at", "replaced store", "current store moves to", "detail")
     done = "would be put back" if dry_run else "put back"
     found = (
         (

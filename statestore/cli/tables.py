@@ -161,7 +161,7 @@ def _show_failed(console: Console, store: ValidatedStore) -> None:
 
 def show_written(console: Console, report: WriteReport) -> None:
     """Print what a write of a DataFrame did."""
-    columns = ("store partition", "puts>", "deletes>", "last offset>", "the store", "the old store is in", "detail")
+    columns = ("store partition", "puts>", "deletes>", "last offset>", "store", "old store moved to", "detail")
     found = (
         (
             *(row.label, row.puts, row.deletes, row.last, "" if row.caught_up is None else row.caught_up.outcome),

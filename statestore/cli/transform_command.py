@@ -190,7 +190,7 @@ def show_rewritten(console: Console, rows: Sequence[Rewritten]) -> None:
     """Print what became of store partitions."""
     from statestore.cli import tables
 
-    columns = ("store partition", "rows>", "committed>", "the old store is in", "snapshot")
+    columns = ("store partition", "rows>", "committed>", "old store moved to", "snapshot")
     found = (
         (str(row.store.store_partition), row.rows, row.committed, str(row.quarantine or ""), _snapshot(row))
         for row in rows

@@ -92,7 +92,7 @@ def _show_plan(console: Console, plan: UndoPlan) -> None:
     for later, former in plan.topics.items():
         output.say(console, f"{plan.undoes}: {later} -> {former}")
     found = ((str(store.store_partition), str(path or "")) for store, path in plan.parts)
-    columns = ("store partition", "is put back from (else built from its changelog)")
+    columns = ("store partition", "put back from (if empty: built from its changelog)")
     console.print(tables.table(f"{len(plan.parts)} store partitions", columns, found))
     for where, count in plan.written.items():
         lost = f"{where} has {count} records that were written since and would be lost"
@@ -102,7 +102,7 @@ def _show_plan(console: Console, plan: UndoPlan) -> None:
 def _show_undone(console: Console, rows: Sequence[Undone]) -> None:
     from statestore.cli import tables
 
-    columns = ("store partition", "was put back from", "the later store is in")
+    columns = ("store partition", "put back from", "later store moved to")
     found = (
         (str(row.store.store_partition), str(row.put_back or "its changelog"), str(row.quarantine or ""))
         for row in rows

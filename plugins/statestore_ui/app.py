@@ -185,8 +185,8 @@ async def data_docs(path: str, request: Request) -> Response:
             return HTMLResponse(found, headers=_HEADERS)
         return _page(
             "No Data Docs yet",
-            f"Nothing has been validated into {root} so far. Start the DAG validate, or restore, which starts it; when "
-            "it has finished, reload this page.",
+            f"There are no validations in {root} yet. Start the DAG validate, or restore, which starts validate. When "
+            "validate has finished, reload this page.",
         )
     response = await _file(root, path, request)
     if response.status_code != 200 or response.media_type != "text/html":

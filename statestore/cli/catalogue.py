@@ -47,6 +47,14 @@ def apply(
             min=1, help="With --create-topics: number of partitions of the new topics, if the input topic is also new."
         ),
     ] = 4,
+    topic_config: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="With --create-topics: a setting of the topics that are created, such as retention.ms=-1. Existing "
+            "topics are not changed. May be repeated.",
+        ),
+    ] = None,
     yes: options.Yes = False,
     state_dir: options.StateDirIfAny = None,
     json: options.Json = None,
@@ -63,10 +71,13 @@ def apply(
     from statestore.metastore.effects import create_topics, missing_topics
 
     options.require_writable(json=json)
+    config = options.require_settings("--topic-config", topic_config or ())
+    if config and not create:
+        raise InputError("--topic-config applies only to topics that this command creates. Add --create-topics")
     definitions = _definitions(paths)
     view = service.view() if dry_run else service.metastore.require_running()
     require_own_topic(service.topics, service.service_id)
-    to_create = missing_topics(service.topics, definitions.values(), partitions) if create else {}
+    to_create = missing_topics(service.topics, definitions.values(), partitions, config) if create else {}
     logged = service.metastore.history()
     plan = plan_definitions(service.topics, view.catalogue, definitions.values(), logged, to_create)
     require_runnable(plan)

@@ -36,7 +36,8 @@ def plan_text(plan: Plan, to_create: Iterable[NamedTopic] = ()) -> Text:
     """Say which topics would be created, and what would become of each application, field by field."""
     text = Text()
     for topic in to_create:
-        text.append(f"+ create {topic.role} topic {topic.name}, {topic.partitions} partitions\n", style="green")
+        config = "".join(f", {name}={value}" for name, value in topic.config.items())
+        text.append(f"+ create {topic.role} topic {topic.name}, {topic.partitions} partitions{config}\n", style="green")
     for step in plan.steps:
         sign, style = _SIGNS[step.kind]
         text.append(f"{sign} {step.kind} {step.application}\n", style=style)

@@ -19,7 +19,6 @@ from statestore.cli.report_commands import show
 from statestore.cli.spark_jvm import VARIABLE as JVM_OPTIONS
 from statestore.cli.spark_jvm import spark_jvm
 from statestore.config import as_of_dir
-from statestore.errors import InputError
 from statestore.objects.path import location
 from statestore.packages import require_extra
 from statestore.requests.arguments import argv
@@ -98,8 +97,7 @@ def _spark(master: str | None, parallel: int, conf: list[str] | None) -> str:
     InputError
         If a setting is malformed.
     """
-    if odd := [each for each in conf or () if not each.partition("=")[0] or "=" not in each]:
-        raise InputError(f"--conf: expected NAME=VALUE, found {odd[0]!r}")
+    options.require_settings("--conf", conf or ())
     local = [f"{name}={value}" for name, value in _LOCAL.items()] if master is None else []
     settings = [text for setting in (*local, *(conf or ())) for text in ("--conf", setting)]
     return shlex.join(["--master", master or f"local[{parallel}]", *settings, "pyspark-shell"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -258,6 +258,19 @@ class Partitioner(StrEnum):
 
 #: Settings of an installation, by the names of the variables that a job reads them from.
 Installation = Mapping[str, str]
+
+
+def require_settings(option: str, given: Collection[str]) -> dict[str, str]:
+    """Return the settings of a repeated option NAME=VALUE, by name.
+
+    Raises
+    ------
+    InputError
+        If a setting is malformed.
+    """
+    if odd := [each for each in given if not each.partition("=")[0] or "=" not in each]:
+        raise InputError(f"{option}: expected NAME=VALUE, found {odd[0]!r}")
+    return {each.partition("=")[0]: each.partition("=")[2] for each in given}
 
 
 def servers_of(said: str | None) -> str:

@@ -43,11 +43,14 @@ class NamedTopic(NamedTuple):
     ----------
     role
         What the first application that names it does with it: input, output or dead-letter.
+    config
+        Settings that differ from the brokers' defaults.
     """
 
     name: str
     role: str
     partitions: int
+    config: dict[str, str]
 
 
 def internal_topics(definition: ApplicationDefinition, partitions: Mapping[str, int]) -> list[InternalTopic]:
@@ -69,7 +72,7 @@ def internal_topics(definition: ApplicationDefinition, partitions: Mapping[str, 
 
 
 def missing_topics(
-    topics: Topics, definitions: Iterable[ApplicationDefinition], partitions: int
+    topics: Topics, definitions: Iterable[ApplicationDefinition], partitions: int, config: dict[str, str]
 ) -> dict[str, NamedTopic]:
     """Return the topics that applications read from or write to, do not own, and that do not exist. Nothing is made.
 
@@ -77,6 +80,8 @@ def missing_topics(
     ----------
     partitions
         Of a topic whose application has no input topic yet; else it gets as many as the input topic has.
+    config
+        Settings of all of them.
     """
     wanted = list(definitions)
     roles = {name: role for definition in wanted for name, role in _topics_of(definition).items()}
@@ -87,16 +92,14 @@ def missing_topics(
         count = partitions if of_input is None else of_input.partitions
         for name, role in _topics_of(definition).items():
             if name not in found and (name not in missing or role == "input"):
-                missing[name] = NamedTopic(name, role, count)
+                missing[name] = NamedTopic(name, role, count, config)
     return missing
 
 
 def create_topics(topics: Topics, missing: Iterable[NamedTopic]) -> None:
-    """Create topics with the brokers' default settings, and wait until they are shown; one that appeared meanwhile "
-    "is taken.
-    """
+    """Create topics, and wait until the brokers show them. A topic that appeared meanwhile is taken as it is."""
     for topic in missing:
-        topics.make(topic.name, topic.partitions, {})
+        topics.make(topic.name, topic.partitions, topic.config)
 
 
 def resolve_partitions(

@@ -120,25 +120,33 @@ def test_topics_that_a_definition_names_are_created_if_that_is_asked_for(command
         stores=(StoreDefinition(name="counts"),),
     )
     named = [f"{name}-in", f"{name}-out", f"{name}-failed"]
-    path, create = command.file(definition), ("--create-topics", "--partitions", "3")
+    path = command.file(definition)
+    create = ("--create-topics", "--partitions", "3", "--topic-config", "retention.ms=-1")
     ran = command("apply", path, "--yes")
     assert (ran.code, f"input topic {name}-in does not exist" in ran.err) == (2, True)
     assert "--create-topics" in ran.err
+    for wrong, said in (
+        (create[-2:], "add --create-topics"),
+        ((*create, "--topic-config", "retention"), "--topic-config: expected NAME=VALUE, found 'retention'"),
+    ):
+        ran = command("apply", path, *wrong, "--yes")
+        assert (ran.code, said.lower() in ran.err.lower()) == (2, True)
     for ran in (command("apply", path, *create, "--dry-run"), command("apply", path, *create)):
         assert lines(ran.out)[:3] == [
-            f"+ create input topic {name}-in, 3 partitions",
-            f"+ create output topic {name}-out, 3 partitions",
-            f"+ create dead-letter topic {name}-failed, 3 partitions",
+            f"+ create input topic {name}-in, 3 partitions, retention.ms=-1",
+            f"+ create output topic {name}-out, 3 partitions, retention.ms=-1",
+            f"+ create dead-letter topic {name}-failed, 3 partitions, retention.ms=-1",
         ]
         assert command.topics.describe(named) == {}
     ran = command("apply", path, *create, "--yes", "--json", "-")
     assert ran.code == 0, ran.err
     assert [topic["name"] for topic in json.loads(ran.out)["topics"]] == named
     assert [command.topics.require(each).partitions for each in named] == [3, 3, 3]
+    assert {config["retention.ms"] for config in command.topics.topic_configs(named).values()} == {"-1"}
     assert command.catalogue.entry(name).partitions == {f"{name}-in": 3}
     fed = changed(definition, name=f"{name}-more", output_topics=[f"{name}-more"], dead_letter_topic=None)
     ran = command("apply", command.file(fed), "--create-topics", "--yes", "--json", "-")
-    assert json.loads(ran.out)["topics"] == [{"name": f"{name}-more", "role": "output", "partitions": 3}]
+    assert json.loads(ran.out)["topics"] == [{"name": f"{name}-more", "role": "output", "partitions": 3, "config": {}}]
 
 
 @pytest.mark.long

@@ -173,11 +173,11 @@ def discovered_store(evidence: StoreEvidence, hint: Hint, tasks: Sequence[TaskId
         task = ",subtopology=N" if hint.subtopology is None else ""
         return store.with_problem(
             "missing",
-            f"topic {topic} is there, a directory of the store is not: to restore it, add --store "
-            f"{name}:kind=key-value|window|session|versioned,format=plain|timestamped|headers{task} (of "
-            "EmitStrategy.onWindowClose, kind=time-ordered-window for tumbling and hopping windows, "
-            "indexed-time-ordered-window for sliding ones, time-ordered-session; of a join with a grace period, "
-            f"kind=time-ordered-buffer); if it is kept in memory, add --store {name}:engine=in_memory",
+            f"topic {topic} exists, but no directory of the store does. To restore the store, add --store "
+            f"{name}:kind=key-value|window|session|versioned,format=plain|timestamped|headers{task}. "
+            "Kinds with EmitStrategy.onWindowClose: time-ordered-window (tumbling and hopping windows), "
+            "indexed-time-ordered-window (sliding windows), time-ordered-session. Kind for a join with a grace period: "
+            f"time-ordered-buffer. If the store is kept in memory, add --store {name}:engine=in_memory",
         )
     try:
         _refuse_by_topic(evidence, hint)

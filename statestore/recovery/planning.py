@@ -312,7 +312,7 @@ def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
         whole, found = decide_global(spec)
         row = row.model_copy(update={"status": found.status})
         if whole:
-            return row.model_copy(update={"reason": found.detail or "whole"})
+            return row.model_copy(update={"reason": found.detail or "intact"})
         mode, reason, snapshot, logs = "full", found.detail or "asked for", None, store_logs(store)
     else:
         found = verify(store)
@@ -320,7 +320,7 @@ def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
         row = row.model_copy(update={"status": found.status})
         decided = decide_mode(spec, found)
         if decided.mode is None:
-            return row.model_copy(update={"reason": found.detail or "whole"})
+            return row.model_copy(update={"reason": found.detail or "intact"})
         mode, reason = decided.mode, found.detail or "asked for"
         asked_ms = clock.now_ms()
         logs = store_logs(store)

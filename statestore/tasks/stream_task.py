@@ -254,9 +254,9 @@ class StreamTask:
         offset = found.next_offset
         if not log.start <= offset <= log.high_watermark:
             raise InputOffsetError(
-                f"group {self._name} is to read {self._input} from offset {offset}, the log has "
-                f"{log.start} to {log.high_watermark}: the input was deleted or recreated; "
-                "set the group's offset to where processing must continue"
+                f"group {self._name} must read {self._input} from offset {offset}, but the log has {log.start} to "
+                f"{log.high_watermark}: Kafka deleted records before they were processed (retention.ms of the topic), "
+                "or the topic was recreated. Set the group's offset to where processing must continue"
             )
         self._next_offset = offset
         self._reached_input = True

@@ -113,7 +113,7 @@ def test_the_plan_of_a_rebuild_reads_the_whole_log_in_the_ranges_asked_for(store
 
 def test_a_healthy_store_is_left_and_the_plan_says_why(store, world):
     world["row"] = world["row"].model_copy(update={"status": Status.OK, "action": Action.NONE, "detail": ""})
-    assert plan(store) == RestorePlanRow(**LABEL, status=Status.OK, reason="whole")
+    assert plan(store) == RestorePlanRow(**LABEL, status=Status.OK, reason="intact")
     world["row"] = world["row"].model_copy(update={"status": Status.EMPTY, "detail": "nothing logged yet"})
     assert plan(store) == RestorePlanRow(**LABEL, status=Status.EMPTY, reason="nothing logged yet")
 

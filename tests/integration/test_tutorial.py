@@ -36,7 +36,11 @@ def test_each_step_of_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     rows = [line.split("│")[1:-1] for line in done.stdout.splitlines() if line.startswith("│ shop/")]
     said = [[cell.strip() for cell in row] for row in rows]
-    assert [row[1] for row in said if row[0] == "shop/totals/0_1" and row[1] == "1560"] == ["1560"]
+    assert [row[1:3] for row in said if row[0] == "shop/totals/0_1" and len(row) == 4] == [["anna", "1560"]]
+    assert sorted(row[1::3] for row in said if row[0].startswith("shop/by-city/") and len(row) == 6) == [
+        ["Bonn", "3"],
+        ["Oslo", "2"],
+    ]
     statuses = [row[1] for row in said if row[0] == "shop/totals/0_0" and len(row) == 8]
     assert statuses == ["OK", "MISSING", "OK"]
     assert [row[1] for row in said if row[0] in {"shop/totals", "shop/by-city"}] == ["passed"] * 3

@@ -121,7 +121,7 @@ def test_a_replaced_store_is_put_back_and_what_it_replaced_is_removed(shop: Shop
 
 
 def test_a_store_is_built_as_it_was_in_the_past(shop: Shop, tmp_path: Path) -> None:
-    [past] = to_run("docs/restoring.md", "bash", heading="A store as it was in the past")
+    [past] = to_run("docs/restoring.md", "bash", heading="Build a store as it was in the past")
     between = datetime.now(UTC) - timedelta(hours=15)
     past = past.replace("2026-01-31T12:00:00+00:00", between.isoformat(timespec="seconds"))
     out = shop.must(past.replace("/var/tmp/then", str(tmp_path / "then")))

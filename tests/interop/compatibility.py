@@ -37,7 +37,7 @@ This page lists the results of tests with the real Kafka Streams, in each versio
 writes this page. For each store, the tests run these steps:
 
 - **verified**: Kafka Streams wrote the store and stopped. `verify` finds the store intact at the depths `offsets`,
-  `scan` and `deep`.
+  `scan`, and `deep`.
 - **broken**: in three copies of the store, a row is changed, a row is removed, or a file is truncated. `verify` detects
   the damage, `restore` repairs it, and deep verification finds the store intact.
 - **restored**: the store's directory is missing. `restore` rebuilds the store from its changelog, and deep verification
@@ -46,14 +46,14 @@ writes this page. For each store, the tests run these steps:
   `restore` brings it up to the end of the changelog. The same checks as in *restored* follow.
 
 `all` means that all four steps passed. The test data includes out-of-order records. It also includes deletes, except
-for windows with duplicates, where a null deletes nothing. For windows, sessions and versioned stores, the data also
+for windows with duplicates, where a null deletes nothing. For windows, sessions, and versioned stores, the data also
 includes expired records. Windows and sessions have at least two segments. Rows of stores with headers are compared
 including their headers. Versioned stores are compared by the results of queries within their history retention: the
 history, the latest value, and values as of given times.
 
-The prefix `ts-` means the format timestamped, and `headers-` the format headers. `twice` is a window store that retains
-duplicates. `closed-` marks the stores that the DSL creates for `EmitStrategy.onWindowClose`. The store for sliding
-windows has an index. Kafka Streams keeps no headers in `headers-closed-session`.
+The prefix `ts-` marks stores in the timestamped format, and `headers-` stores in the headers format. `twice` is a
+window store that retains duplicates. `closed-` marks stores that the DSL creates for `EmitStrategy.onWindowClose`. The
+store for sliding windows has an index. Kafka Streams keeps no headers in `headers-closed-session`.
 
 Stores with names in capitals are those that Kafka Streams creates and names for [joins](stores.md#stores-of-joins).
 Queries of `OUTERSHARED` and `SUBSCRIPTION` stores return Kafka Streams' own types, which are compared by their printed

@@ -56,7 +56,15 @@ def apply(
         ),
     ] = None,
     yes: options.Yes = False,
-    state_dir: options.StateDirIfAny = None,
+    state_dir: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="STATESTORE_STATE_DIR",
+            help="State directory of the stores (Kafka Streams' state.dir). Required if stores are removed: its locks "
+            "show whether the application is running.",
+            show_default=False,
+        ),
+    ] = None,
     json: options.Json = None,
 ) -> None:
     """Define applications: show the changes, ask for confirmation, and submit them. Without a terminal, use --yes."""

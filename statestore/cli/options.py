@@ -32,16 +32,6 @@ StateDir = Annotated[
         show_default=False,
     ),
 ]
-StateDirIfAny = Annotated[
-    Path | None,
-    typer.Option(
-        "--state-dir",
-        envvar="STATESTORE_STATE_DIR",
-        help="State directory of the stores (Kafka Streams' state.dir). Required if stores are removed: its locks "
-        "show whether the application is running.",
-        show_default=False,
-    ),
-]
 Servers = Annotated[
     str | None,
     typer.Option(

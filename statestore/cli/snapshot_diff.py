@@ -30,7 +30,14 @@ def diff(
             show_default=False,
         ),
     ] = None,
-    state_dir: options.StateDirIfAny = None,
+    state_dir: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="STATESTORE_STATE_DIR",
+            help="State directory of the live store (Kafka Streams' state.dir). Required if OTHER is not given.",
+            show_default=False,
+        ),
+    ] = None,
     keys: Annotated[bool, typer.Option("--keys", help="Print the keys of the rows that differ.")] = False,
     key_serde: Annotated[
         str | None,

@@ -120,7 +120,7 @@ class InputError(StateStoreError):
 
 
 class DefinitionError(InputError):
-    """A definition file is missing, malformed or inconsistent."""
+    """A definition file is missing, malformed, or inconsistent."""
 
 
 class UnknownApplicationError(InputError):
@@ -192,7 +192,7 @@ class MetastoreDegradedError(InputError):
 
 
 class BackupError(InputError):
-    """The backup of the command topic is missing, incomplete or altered."""
+    """The backup of the command topic is missing, incomplete, or altered."""
 
 
 class MissingExtraError(InputError, ImportError):

@@ -47,8 +47,8 @@ writes this page. For each store, the tests run these steps:
 
 `all` means that all four steps passed. The test data includes out-of-order records. It also includes deletes, except
 for windows with duplicates, where a null deletes nothing. For windows, sessions, and versioned stores, the data also
-includes expired records. Windows and sessions have at least two segments. Rows of stores with headers are compared
-including their headers. Versioned stores are compared by the results of queries within their history retention: the
+includes expired records. Windows and sessions have at least two segments. For stores with headers, the comparison
+includes the headers. Versioned stores are compared by the results of queries within their history retention: the
 history, the latest value, and values as of given times.
 
 The prefix `ts-` marks stores in the timestamped format, and `headers-` stores in the headers format. `twice` is a

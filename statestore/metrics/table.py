@@ -51,7 +51,7 @@ _OF_APPLICATION = (APPLICATION,)
 _OF_STORE = (APPLICATION, STORE)
 
 JOB_DURATION = Metric("statestore.job.duration", "s", "How long the last run took", _OF_JOB)
-JOB_END_TIME = Metric("statestore.job.end_time", "s", "When the last run ended, since 1970", _OF_JOB)
+JOB_END_TIME = Metric("statestore.job.end_time", "s", "Unix time at which the last run ended", _OF_JOB)
 JOB_EXIT_CODE = Metric("statestore.job.exit_code", "", "Exit code of the last run", _OF_JOB)
 JOB_FINDINGS = Metric(
     "statestore.job.findings",
@@ -125,7 +125,7 @@ STORE_DIFFERING = Metric(
 SNAPSHOT_TIME = Metric(
     "statestore.snapshot.time",
     "s",
-    "When the newest usable snapshot was written, since 1970; of several tasks, the oldest",
+    "Unix time at which the newest usable snapshot was written; of several tasks, the oldest",
     _OF_STORE,
     by_task=True,
     fold="min",

@@ -383,7 +383,8 @@ class Topics:
         if members:
             raise InputError(
                 f"consumer group {group} has active members: {', '.join(members)}. Stop them first: two systems cannot "
-                "process the same input as one application"
+                "process the same input as one application. A Kafka Streams application that was stopped remains a "
+                "member until its session.timeout.ms has passed (45 s by default)"
             )
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:

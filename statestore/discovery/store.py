@@ -173,8 +173,9 @@ def discovered_store(evidence: StoreEvidence, hint: Hint, tasks: Sequence[TaskId
         task = ",subtopology=N" if hint.subtopology is None else ""
         return store.with_problem(
             "missing",
-            f"topic {topic} exists, but no directory of the store does. To restore the store, add --store "
-            f"{name}:kind=key-value|window|session|versioned,format=plain|timestamped|headers{task}. "
+            f"topic {topic} exists, but no directory of the store does. To restore the store, add --shapes FILE, or "
+            f"--store {name}:kind=key-value|window|session|versioned,format=plain|timestamped|headers{task}. "
+            "Window, session and versioned stores also need retention_ms=MS. "
             "Kinds with EmitStrategy.onWindowClose: time-ordered-window (tumbling and hopping windows), "
             "indexed-time-ordered-window (sliding windows), time-ordered-session. Kind for a join with a grace period: "
             f"time-ordered-buffer. If the store is kept in memory, add --store {name}:engine=in_memory",

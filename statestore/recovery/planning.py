@@ -25,7 +25,7 @@ from statestore.recovery.as_of_source import point_source
 from statestore.recovery.distributed_plan import builds_there
 from statestore.recovery.full import Logs
 from statestore.recovery.global_mode import decide_global
-from statestore.recovery.mode import DecidedMode, decide_mode
+from statestore.recovery.mode import DecidedMode, decide_mode, is_made_empty
 from statestore.recovery.snapshot import admissible_snapshots, named_snapshot
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import Staging, next_offsets
@@ -322,6 +322,8 @@ def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
         if decided.mode is None:
             return row.model_copy(update={"reason": found.detail or "intact"})
         mode, reason = decided.mode, found.detail or "asked for"
+        if is_made_empty(store, found):
+            reason += ", but Kafka Streams needs the empty store"
         asked_ms = clock.now_ms()
         logs = store_logs(store)
         candidates, against = snapshots_to_use(spec, decided, logs, asked_ms)

@@ -115,6 +115,8 @@ def test_a_store_without_a_directory_asks_what_it_is(evidence):
     assert store.trouble == "missing"
     said = "--store s:kind=key-value|window|session|versioned,format=plain|timestamped|headers,subtopology=N"
     assert said in store.problem
+    assert "--shapes FILE" in store.problem
+    assert "retention_ms" in store.problem
     assert "--store s:engine=in_memory" in store.problem
 
 

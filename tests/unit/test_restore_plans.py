@@ -118,6 +118,12 @@ def test_a_healthy_store_is_left_and_the_plan_says_why(store, world):
     assert plan(store) == RestorePlanRow(**LABEL, status=Status.EMPTY, reason="nothing logged yet")
 
 
+def test_the_plan_says_why_a_store_of_kafka_streams_without_rows_is_made(store, world):
+    world["row"] = world["row"].model_copy(update={"status": Status.EMPTY, "detail": "nothing logged yet"})
+    row = plan(store.model_copy(update={"owned": False}))
+    assert (row.mode, row.reason) == ("full", "nothing logged yet, but Kafka Streams needs the empty store")
+
+
 def test_a_healthy_store_is_rebuilt_where_that_is_asked_for(store, world):
     world["row"] = world["row"].model_copy(update={"status": Status.OK, "action": Action.NONE, "detail": ""})
     row = plan(store, force=True)

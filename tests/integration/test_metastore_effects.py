@@ -277,7 +277,7 @@ def test_a_changelog_is_not_taken_over_by_a_store_that_is_defined_otherwise(
 @pytest.mark.long
 def test_a_store_that_is_there_gets_no_other_serdes(catalogued: Catalogued) -> None:
     definition = catalogued.applied()
-    with pytest.raises(InvalidCommandError, match=r"stores\.counts\.key_serde: bytes -> utf8\. Leave"):
+    with pytest.raises(InvalidCommandError, match=r"stores\.counts\.key_serde: bytes -> utf8\. Undo"):
         catalogued.apply(changed(definition, stores=[{"name": "counts", "key_serde": "utf8"}]))
     assert catalogued.catalogue.entry(definition.name).definition == definition
 

@@ -13,6 +13,7 @@ from statestore.changelog.client import client_config, translate
 from statestore.changelog.connection import LEAST_S, Connection, ConnectionLostError
 from statestore.changelog.kept import Address, connected, released
 from statestore.changelog.leaders import Leaders, may_pass
+from statestore.changelog.stall import Stall
 from statestore.errors import KafkaUnavailableError, StateStoreError, TopicMismatchError
 from statestore.model import TopicPartition
 
@@ -37,7 +38,7 @@ class LeaderRounds(Generic[C]):
     doing
         What is being done to partitions, for errors.
     stall_timeout_s
-        Give up when for so long no partition got any further.
+        Give up when for so long no partition got any further, waits for a quota excluded.
     """
 
     def __init__(
@@ -75,15 +76,15 @@ class LeaderRounds(Generic[C]):
         KafkaUnavailableError
             If no partition got any further for `stall_timeout_s`.
         """
-        deadline = time.monotonic() + self._stall_timeout_s
+        stall = Stall(self._stall_timeout_s)
         try:
             while left:
                 before = dict(left)
-                self._ask_each_broker(left, ask, max(deadline - time.monotonic(), LEAST_S))
+                self._ask_each_broker(left, ask, stall)
                 if left != before:
-                    deadline = time.monotonic() + self._stall_timeout_s
-                elif time.monotonic() > deadline:
-                    raise self._stalled(left)
+                    stall.progressed()
+                elif stall.left_s <= 0:
+                    raise self._stalled(left, stall)
                 else:
                     time.sleep(_PAUSE_S)  # nothing announces that a leader is there
         except BaseException:
@@ -104,7 +105,8 @@ class LeaderRounds(Generic[C]):
         self._leaders.forget()
         self._failed = error
 
-    def _ask_each_broker(self, left: Left, ask: Callable[[C, Left, float], float], timeout_s: float) -> None:
+    def _ask_each_broker(self, left: Left, ask: Callable[[C, Left, float], float], stall: Stall) -> None:
+        timeout_s = max(stall.left_s, LEAST_S)
         silence_s = min(timeout_s, _SILENCE_S)
         by_leader: dict[Address, dict[TopicPartition, int]] = {}
         for partition, leader in self._find_leaders(left, timeout_s).items():
@@ -116,8 +118,9 @@ class LeaderRounds(Generic[C]):
                         self._connections[leader] = connected(
                             self._kind, self._servers, leader, self._settings, silence_s
                         )
-                    # A broker with a quota would not answer before.
-                    time.sleep(ask(self._connections[leader], some, silence_s))
+                    throttled_s = ask(self._connections[leader], some, silence_s)
+                    stall.throttled(throttled_s)
+                    time.sleep(throttled_s)  # a broker with a quota would not answer before
             except ConnectionLostError as error:
                 self._failed = str(error)
                 self._forget(leader)
@@ -142,14 +145,14 @@ class LeaderRounds(Generic[C]):
         self._led = {partition: other for partition, other in self._led.items() if other != leader}
         self._leaders.forget()
 
-    def _stalled(self, left: Left) -> StateStoreError:
+    def _stalled(self, left: Left, stall: Stall) -> StateStoreError:
         waiting = next(iter(left))
         if isinstance(self._failed, KafkaError):
             failed = translate(self._failed, f"{self._doing} {waiting}")
             if isinstance(failed, TopicMismatchError):
                 return failed
         return KafkaUnavailableError(
-            f"{self._doing} {len(left)} partitions, {waiting} the first: nothing came for {self._stall_timeout_s:g} s "
+            f"{self._doing} {len(left)} partitions, {waiting} the first: {stall.told()} "
             f"({self._failed}); check that the brokers are up, then run again"
         )
 

@@ -12,6 +12,7 @@ from statestore.changelog.fetch import FetchConnection, Fetched, FetchLimits
 from statestore.changelog.fetched_together import take_fetched
 from statestore.changelog.kept import Address, connected, released
 from statestore.changelog.leaders import Leaders, may_pass
+from statestore.changelog.stall import Stall
 from statestore.errors import KafkaUnavailableError, StateStoreError, StoreBehindLogStartError, TopicMismatchError
 from statestore.model import TopicPartition
 
@@ -34,7 +35,7 @@ class PartitionFetcher:
     read_committed
         Up to the last stable offset, with the aborted transactions; else all.
     stall_timeout_s
-        Give up when for so long no records have come.
+        Give up when for so long no records have come, waits for a quota excluded.
     """
 
     def __init__(
@@ -93,10 +94,10 @@ class PartitionFetcher:
             there = take_fetched(self._servers, self._partition, offset)
             if there is not None:
                 return there
-        deadline = time.monotonic() + self._stall_timeout_s
+        stall = Stall(self._stall_timeout_s)
         failed: StateStoreError | None = None
         pause_s = 0.0
-        while (left := deadline - time.monotonic() - pause_s) > 0:
+        while (left := stall.left_s - pause_s) > 0:
             time.sleep(pause_s)  # nothing announces a new leader, or the end of a quota
             pause_s = _PAUSE_S
             try:
@@ -116,12 +117,13 @@ class PartitionFetcher:
                 continue
             if found is not None and (len(found.records) or found.tells_of_none_before(end)):
                 return found
+            stall.throttled(throttled_s)
             pause_s, failed = throttled_s, None
         if isinstance(failed, TopicMismatchError):
             raise failed
         raise KafkaUnavailableError(
-            f"reading {self._partition} from offset {offset}: nothing came for {self._stall_timeout_s:g} s"
-            f"{f' ({failed})' if failed else ''}; check that the brokers are up, then run again"
+            f"reading {self._partition} from offset {offset}: {stall.told()}{f' ({failed})' if failed else ''}; check "
+            "that the brokers are up, then run again"
         )
 
     def _connect(self, timeout_s: float) -> None:

@@ -25,6 +25,7 @@ from statestore.changelog.partition_fetcher import PartitionFetcher, gone
 from statestore.changelog.record_batch import OldFormatError, damaged, delivered, split
 from statestore.changelog.record_headers import RecordsWithHeaders, with_headers
 from statestore.changelog.secure_connection import can_fetch
+from statestore.changelog.stall import Stall
 from statestore.changelog.stored_values import stored_columns
 from statestore.errors import KafkaUnavailableError, StateStoreError
 from statestore.formats.value_format import ValueFormat
@@ -56,7 +57,7 @@ class LogReader:
     read_committed
         Deliver only records of committed transactions; else all records.
     stall_timeout_s
-        Give up when for so long neither a record nor the end of the log has come.
+        Give up when for so long neither a record nor the end of the log has come, waits for a quota excluded.
     watch_headers
         Tell whether records have other headers than those of positions.
 
@@ -78,6 +79,7 @@ class LogReader:
         self._servers = bootstrap_servers
         self._read_committed = read_committed
         self._stall_timeout_s = stall_timeout_s
+        self._stall = Stall(stall_timeout_s)
         self._positions = HeaderPositions()
         self._append_times = False
         self._foreign = ForeignHeaders() if watch_headers else None
@@ -209,19 +211,20 @@ class LogReader:
         if start >= end:
             return
         topic, partition = self.partition
-        consumer = self._consumer()
+        consumer, stall = self._consumer(), self._stall
         consumer.assign([KafkaTopicPartition(topic, partition, start)])
-        position, deadline, ask_at = start, time.monotonic() + self._stall_timeout_s, time.monotonic() + _QUIET_S
+        stall.progressed()
+        position, ask_at = start, time.monotonic() + _QUIET_S
         while True:
             try:
                 arrived = consumer.consume(_MAX_MESSAGES, _POLL_S)
             except KafkaException as error:
                 raise translate(error, f"reading {self.partition}") from error
             if not arrived:
-                if time.monotonic() > deadline:
+                if stall.left_s <= 0:
                     raise KafkaUnavailableError(
-                        f"reading {self.partition} from offset {start} to {end}: nothing came for "
-                        f"{self._stall_timeout_s:g} s; check that the brokers are up, then run again"
+                        f"reading {self.partition} from offset {start} to {end}: {stall.told()}; check that the "
+                        "brokers are up, then run again"
                     )
                 if time.monotonic() > ask_at:
                     if self._has_none(position, end):
@@ -234,7 +237,8 @@ class LogReader:
                 yield messages
             if finished:
                 return
-            deadline, ask_at = time.monotonic() + self._stall_timeout_s, time.monotonic() + _QUIET_S
+            stall.progressed()
+            ask_at = time.monotonic() + _QUIET_S
 
     def _has_none(self, start: int, end: int) -> bool:
         """True if the brokers say that no record is left in a range.
@@ -284,6 +288,7 @@ class LogReader:
                         "auto.offset.reset": "error",
                         "enable.partition.eof": True,
                         "isolation.level": "read_committed" if self._read_committed else "read_uncommitted",
+                        "throttle_cb": self._stall.note,
                         "check.crcs": True,
                         "fetch.queue.backoff.ms": 1,
                         # The end of the log is told by the answer to a fetch that found nothing: have it at once.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -11,6 +10,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from statestore.changelog.client import client_config, make_client, translate
 from statestore.changelog.deadline import close_consumer
 from statestore.changelog.leaders import may_pass
+from statestore.changelog.stall import Stall
 from statestore.errors import KafkaUnavailableError
 from statestore.model import TopicPartition
 
@@ -52,13 +52,12 @@ def refused_positions(
     """
     refused: set[TopicPartition] = set()
     waiting = dict.fromkeys(positions)
-    failed = "no answer"
-    consumer = make_client(Consumer, client_config(bootstrap_servers, **_CONFIG))
+    failed, stall = "no answer", Stall(stall_timeout_s)
+    consumer = make_client(Consumer, client_config(bootstrap_servers, **_CONFIG, throttle_cb=stall.note))
     try:
         consumer.assign(
             [KafkaTopicPartition(*at, offset, leader_epoch=epoch) for at, (offset, epoch) in positions.items()]
         )
-        deadline = time.monotonic() + stall_timeout_s
         while waiting:
             told = []
             for message in consumer.consume(_MESSAGES, _POLL_S):
@@ -73,14 +72,14 @@ def refused_positions(
                 else:
                     raise translate(error, f"validating a position in {partition}")
             if told:
-                deadline = time.monotonic() + stall_timeout_s
+                stall.progressed()
                 consumer.pause([KafkaTopicPartition(*partition) for partition in told if partition in waiting])
                 for partition in told:
                     waiting.pop(partition, None)
-            elif time.monotonic() > deadline:
+            elif stall.left_s <= 0:
                 raise KafkaUnavailableError(
-                    f"validating positions in {len(waiting)} partitions, {next(iter(waiting))} the first: nothing came "
-                    f"for {stall_timeout_s:g} s ({failed}); check that the brokers are up, then run again"
+                    f"validating positions in {len(waiting)} partitions, {next(iter(waiting))} the first: "
+                    f"{stall.told()} ({failed}); check that the brokers are up, then run again"
                 )
     except KafkaException as error:
         raise translate(error, f"validating positions in {len(waiting)} partitions") from error

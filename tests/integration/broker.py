@@ -253,3 +253,24 @@ def group_offset(servers: str, group: str, topic: str, partition: int = 0) -> in
         return consumer.committed([KafkaTopicPartition(topic, partition)], timeout=WAIT_S)[0].offset
     finally:
         consumer.close()
+
+
+def limit_reading(servers: str, client_id: str | None, bytes_per_s: float | None) -> None:
+    """Have the broker give a client so much in a second, by a quota; None: any client, and as much as it wants."""
+    # Here: few of the tests that import this file need it.
+    from kafka import KafkaAdminClient
+    from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
+
+    entry = AlterClientQuotasRequest.EntryData
+    request = AlterClientQuotasRequest(
+        entries=[
+            entry(
+                entity=[entry.EntityData(entity_type="client-id", entity_name=client_id)],
+                ops=[entry.OpData(key="consumer_byte_rate", value=bytes_per_s or 0.0, remove=bytes_per_s is None)],
+            )
+        ]
+    )
+    with KafkaAdminClient(bootstrap_servers=servers) as admin:
+        # It has no method for quotas.
+        answer = admin._manager.run(admin._manager.send, request)
+    assert [each.error_code for each in answer.entries] == [0]

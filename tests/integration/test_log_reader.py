@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -76,6 +79,26 @@ def test_r4_open_transaction_is_not_delivered_and_ends_the_stable_log(bootstrap_
         assert _offsets(read(bootstrap_servers, topic, 0, 3, read_committed=False)) == [0, 1, 2]
     finally:
         hung.abort_transaction(10)
+
+
+@pytest.mark.short_for("through librdkafka")
+def test_r2_waits_for_a_quota_are_no_stall(
+    bootstrap_servers: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client_id, stall_s = broker.unique("slow"), 3
+    config = tmp_path / "kafka.json"
+    config.touch(0o600)
+    config.write_text(json.dumps({"client.id": client_id}), encoding="utf-8")
+    monkeypatch.setenv("STATESTORE_KAFKA_CONFIG", str(config))
+    for batch in range(6):  # larger ones than the quota allows in ten seconds would never come
+        produce(bootstrap_servers, topic, [(b"k%d" % batch, os.urandom(1_000)) for _ in range(10)])
+    broker.limit_reading(bootstrap_servers, client_id, 4_000)
+    try:
+        started = time.monotonic()
+        assert _offsets(read(bootstrap_servers, topic, 0, 60, stall_s=stall_s)) == list(range(60))
+        assert time.monotonic() - started > stall_s
+    finally:
+        broker.limit_reading(bootstrap_servers, client_id, None)
 
 
 @pytest.mark.behaviour("R3")

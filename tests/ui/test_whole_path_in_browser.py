@@ -24,36 +24,17 @@ from demo.processes import Processes
 from demo.registering import register
 from statestore.model import TaskId
 from statestore.statedir.paths import TaskPaths
+from tests.integration.broker import limit_reading
 from tests.ui.browser import Person
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(1_800)]
 
 FLIGHTS = 40_000
-#: So slowly a restore reads while a person watches it: for a minute and more, unless it is let go.
-_SLOW_BYTES_PER_S = 8_000
+#: So much the broker gives in one answer, so that reading takes many, and so slowly a restore reads while a person
+#: watches it: for a minute and more, unless it is let go.
+_ANSWER_BYTES, _SLOW_BYTES_PER_S = 16_384, 8_000
 _RUN_S = 600
 _DAGS = ["metastore", "process", "verify", "restore", "validate"]
-
-
-def limit_reading(servers: str, bytes_per_s: float | None) -> None:
-    """Have the broker give each client so much in a second, by a quota; None: as much as it wants."""
-    # Here: the tests without a browser collect this file too, and need not load it.
-    from kafka import KafkaAdminClient
-    from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
-
-    entry = AlterClientQuotasRequest.EntryData
-    request = AlterClientQuotasRequest(
-        entries=[
-            entry(
-                entity=[entry.EntityData(entity_type="client-id", entity_name=None)],
-                ops=[entry.OpData(key="consumer_byte_rate", value=bytes_per_s or 0.0, remove=bytes_per_s is None)],
-            )
-        ]
-    )
-    with KafkaAdminClient(bootstrap_servers=servers) as admin:
-        # It has no method for quotas.
-        answer = admin._manager.run(admin._manager.send, request)
-    assert [each.error_code for each in answer.entries] == [0]
 
 
 class Place:
@@ -62,7 +43,8 @@ class Place:
     def __init__(self, processes: Processes, root: Path) -> None:
         self.installation = Installation(root)
         self.installation.create()
-        self.servers = Kafka(processes, self.installation.kafka_dir).start()
+        settings = {"fetch.max.bytes": str(_ANSWER_BYTES)}
+        self.servers = Kafka(processes, self.installation.kafka_dir, settings=settings).start()
         produce_flights(self.servers, root / "flights.json", limit=FLIGHTS)
         register(processes, self.installation, self.servers)
         self.airflow = Airflow(processes, self.installation, self.servers, schedules=False)
@@ -182,7 +164,7 @@ def test_a_damaged_store_turns_red_and_is_restored_from_the_page(place, browser,
     dialog.get_by_label("Stores", exact=True).fill("aircraft")
     dialog.get_by_label("Partitions", exact=True).fill("0, 1")
     pictures.take(page, "restore-form")
-    limit_reading(place.servers, _SLOW_BYTES_PER_S)
+    limit_reading(place.servers, None, _SLOW_BYTES_PER_S)
     dialog.get_by_role("button", name="Start the restore").click()
     run_id = dialog.get_by_role("link", name="Run manual__").inner_text().removeprefix("Run ")
     dialog.get_by_role("button", name="Close").click()
@@ -192,7 +174,7 @@ def test_a_damaged_store_turns_red_and_is_restored_from_the_page(place, browser,
     after = offsets(page, but=before)
     assert number(after) > number(before)
     pictures.take(page, "restoring", dark=True)
-    limit_reading(place.servers, None)
+    limit_reading(place.servers, None, None)
 
     assert place.end("restore", run_id) == "success"
     assert place.end("validate", f"restore__{run_id}") == "success"

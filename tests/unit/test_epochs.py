@@ -384,6 +384,11 @@ def test_quota_is_kept(play: Play[Asked]) -> None:
     assert time.monotonic() - started >= 0.3
 
 
+def test_waits_for_a_quota_are_no_stall(play: Play[Asked]) -> None:
+    play([told(error=6, throttled_ms=600), told(error=6, throttled_ms=600), told()])
+    assert _ask({LOG: 4}, 0.5) == {LOG: EpochEnd(4, 10)}
+
+
 def test_what_failed_last_is_told_when_nothing_comes(play: Play[Asked]) -> None:
     play([told(error=6)] * 100)
     with pytest.raises(KafkaUnavailableError, match=r"log-3 the first: nothing came for 0\.5 s .*NOT_LEADER"):

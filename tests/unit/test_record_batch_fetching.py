@@ -13,7 +13,10 @@ from confluent_kafka import KafkaError
 from peers import Peer, Play, each_passing, framed, playing
 from test_record_batches import BATCH, ROWS, encoded
 
-from statestore.changelog import record_kernels  # noqa: F401  # else short ranges go through librdkafka
+from statestore.changelog import (
+    record_kernels,  # noqa: F401  # else short ranges go through librdkafka
+    stall,
+)
 from statestore.changelog.compaction_gaps import holes
 from statestore.changelog.partition_fetcher import PartitionFetcher
 from statestore.changelog.reader import LogReader, first_offsets
@@ -123,6 +126,18 @@ def test_quota_is_kept(play: Play[Asked]) -> None:
     started = time.monotonic()
     assert _fetched() == BATCH
     assert time.monotonic() - started >= 0.3
+
+
+def test_waits_for_a_quota_are_no_stall(play: Play[Asked]) -> None:
+    play([throttled(600), throttled(600), told(BATCH)])
+    assert _fetched(0.5) == BATCH
+
+
+def test_quota_that_lets_nothing_through_is_told(play: Play[Asked], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stall, "_LONGEST_S", 0.5)
+    play([throttled(200)] * 100)
+    with pytest.raises(KafkaUnavailableError, match=r"log-3 from offset 0: a quota .* consumer_byte_rate"):
+        _fetched(0.3)
 
 
 def test_empty_answers_are_a_stall_in_the_end(play: Play[Asked]) -> None:

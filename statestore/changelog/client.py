@@ -39,6 +39,7 @@ _PASSING = frozenset(
         KafkaError.UNKNOWN_LEADER_EPOCH,  # a broker that was just restarted knows less than its clients
         KafkaError.FENCED_LEADER_EPOCH,
         KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,  # a transaction that has sent offsets is still open
     }
 )
 _PAUSE_S = 0.1

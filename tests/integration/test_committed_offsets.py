@@ -6,14 +6,16 @@ kafka-python stands for Kafka Streams: like it, it commits metadata without a NU
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as OtherPartition
 from kafka.structs import OffsetAndMetadata
 
-from statestore.changelog.group import ConsumerGroup, GroupOffset
+from statestore.changelog.group import ConsumerGroup, GroupOffset, committed_offsets
 from statestore.changelog.writer import TransactionalWriter
+from statestore.errors import KafkaUnavailableError
 from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import CommitMetadata
 from statestore.model import TopicPartition
@@ -79,3 +81,20 @@ def test_metadata_that_we_commit_ends_in_a_nul_which_kafka_streams_refuses(
     asked = OtherPartition(*partition)
     (found,) = other_client.list_group_offsets({group.group: [asked]})[group.group].values()
     assert (found.offset, found.metadata) == (3, text + "\0")
+
+
+def test_offsets_that_an_open_transaction_has_sent_are_waited_for(
+    bootstrap_servers: str, group: ConsumerGroup, partition: TopicPartition
+) -> None:
+    offsets = {partition: GroupOffset(3)}
+    group.commit({partition: GroupOffset(1)})
+    writer = TransactionalWriter(bootstrap_servers, group.group, WAIT_S)
+    writer.init()
+    writer.begin()
+    writer.send_offsets(group, offsets)
+    with pytest.raises(KafkaUnavailableError, match="unstable offsets"):
+        committed_offsets(bootstrap_servers, group.group, 0.5)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(committed_offsets, bootstrap_servers, group.group, WAIT_S)
+        writer.commit()
+        assert asked.result() == offsets

@@ -84,7 +84,7 @@ def main() -> int:
     if summary.held(produced.records):
         console.print("[green]Everything held.[/] `make up` starts the same Kafka and Airflow and leaves them running.")
         return 0
-    console.print(f"[red]Not everything held[/]: compare {ROOT / 'summary.json'}")
+    console.print(f"[red]Not everything held[/]: see {ROOT / 'summary.json'}")
     return 1
 
 
@@ -136,7 +136,7 @@ def _damage_stores(demo: Demo) -> None:
 def _lose_machine(demo: Demo, machine: Machine) -> None:
     """Lose all stores in the middle of the work, have them restored from snapshots, and go on."""
     summary = demo.summary
-    with summary.step("process on and lose the machine", console):
+    with summary.step("continue processing, and lose the machine", console):
         lost = machine.die_processing()
         console.print("  killed all processes of `statestore process`, which had begun to commit")
         console.print(f"  deleted {lost}")

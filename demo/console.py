@@ -26,6 +26,6 @@ def run(command: Callable[[], int]) -> NoReturn:
         _errors.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
         code = error.exit_code
     except KeyboardInterrupt:
-        _errors.print("interrupted: what was started has been stopped", style="red")
+        _errors.print("interrupted: everything that was started has been stopped", style="red")
         code = 128 + signal.SIGINT
     sys.exit(code)

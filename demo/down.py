@@ -12,9 +12,9 @@ def down() -> int:
     """Stop everything that carries the marker of the last `make up`."""
     with Installation(UP).exclusive():
         if stop_run(UP):
-            console.print(f"Stopped. Data is kept in {UP}; delete that directory to begin anew.", soft_wrap=True)
+            console.print(f"Stopped. Data is kept in {UP}; to start over, delete that directory.", soft_wrap=True)
         else:
-            console.print("Nothing of `make up` runs.")
+            console.print("Nothing that `make up` started is running.")
         (UP / "addresses.json").unlink(missing_ok=True)
     return 0
 

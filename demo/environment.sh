@@ -41,19 +41,19 @@ find_python() {
 check_java() {
     local java=java version advice
     [ -z "${JAVA_HOME:-}" ] || java=$JAVA_HOME/bin/java
-    advice="install one (Debian and Ubuntu: openjdk-17-jre-headless) and have JAVA_HOME or PATH name it"
+    advice="install one (Debian and Ubuntu: openjdk-17-jre-headless) and set JAVA_HOME or PATH to it"
     version=$("$java" -XshowSettings:properties -version 2>&1) ||
-        fail "Java 17 or newer is needed by Kafka and Spark, but $java cannot be run: $advice"
+        fail "Kafka and Spark need Java 17 or later, but $java cannot be run: $advice"
     version=$(sed -nE 's/.*java\.specification\.version = (1\.)?([0-9]+).*/\2/p' <<<"$version")
     [ "${version:-0}" -ge 17 ] ||
-        fail "Java 17 or newer is needed by Kafka and Spark, but $java is Java ${version:-unknown}: $advice"
+        fail "Kafka and Spark need Java 17 or later, but $java is Java ${version:-unknown}: $advice"
 }
 
 check_disk() {
     local free_kib
     free_kib=$(df -Pk . | awk 'NR == 2 { print $4 }')
     [ "$free_kib" -ge $((3 * 1024 * 1024)) ] ||
-        fail "3 GiB of free disk are needed at $PWD, found $((free_kib / 1024)) MiB: free some"
+        fail "3 GiB of free disk space are needed at $PWD, found $((free_kib / 1024)) MiB: free up disk space"
 }
 
 # What is installed is named by all that decides it.
@@ -103,8 +103,8 @@ uv_install() {
 }
 
 install() {
-    local advice="If the package registry was not reachable, check the network (pip's settings for index, proxy and \
-certificate are used) and run this again; what was downloaded is kept."
+    local advice="If the package registry could not be reached, check the network (pip's settings for index, proxy, \
+and certificate are used), and run this command again. Downloaded packages are kept."
     if ! [ -x "$venv/bin/uv" ] || ! "$venv/bin/python" -m pip --version >/dev/null 2>&1 ||
         [ "$(cat "$venv/.installed-bootstrap" 2>/dev/null)" != "$(sha256sum <requirements/bootstrap.txt)" ]; then
         "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes \
@@ -123,8 +123,8 @@ certificate are used) and run this again; what was downloaded is kept."
 # Without this archive Spark starts, too, only slower.
 archive_classes() {
     local log=$venv/spark-classes.log
-    say "Archiving the classes that Spark loads, so that each job starts some seconds sooner ..."
-    "$venv/bin/python" -m demo.spark_classes >"$log" 2>&1 || say "Not archived, which only costs time; see $log."
+    say "Archiving the classes that Spark loads, so that each job starts a few seconds sooner ..."
+    "$venv/bin/python" -m demo.spark_classes >"$log" 2>&1 || say "The classes were not archived, so jobs start more slowly; see $log."
 }
 
 is_usable() {
@@ -140,19 +140,19 @@ check_disk
 # One at a time: another `make` would take a half-made environment for a broken one.
 if command -v flock >/dev/null; then
     exec 9<"$PWD"
-    flock --timeout 1800 9 || fail "another command has been making $venv for 30 minutes: end it, then run this again"
+    flock --timeout 1800 9 || fail "another command has been creating $venv for 30 minutes: end it, then run this command again"
     if is_usable; then exit 0; fi
 fi
 if [ -e "$venv" ] && { [ -e "$venv/.unfinished" ] || [ "$(cat "$venv/.place" 2>/dev/null)" != "$venv" ] ||
     ! "$venv/bin/python" -c '' 2>/dev/null; }; then
-    say "$venv is incomplete or was moved; making it anew ..."
+    say "$venv is incomplete or was moved; creating it again ..."
     rm -rf "$venv"
 fi
 if ! [ -e "$venv" ]; then
-    say "Making $venv with $python ..."
+    say "Creating $venv with $python ..."
     mkdir "$venv"
     touch "$venv/.unfinished"
-    "$python" -m venv "$venv" || fail "$python could not make a virtual environment in $venv"
+    "$python" -m venv "$venv" || fail "$python could not create a virtual environment in $venv"
     printf '%s' "$venv" >"$venv/.place"
 fi
 touch "$venv/.unfinished"

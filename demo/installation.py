@@ -62,7 +62,7 @@ class Installation:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise LockedError(
-                    f"another command works on {self.root} at this moment: wait until it ends, then run this again"
+                    f"another command is using {self.root}: wait until it ends, then run this command again"
                 ) from error
             yield
 

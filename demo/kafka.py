@@ -139,7 +139,7 @@ class Kafka:
             else:
                 self.bootstrap_servers = f"{HOST}:{port}"
                 return self.bootstrap_servers
-        raise ServiceError(f"Kafka found its ports taken {_PORT_ATTEMPTS} times in a row: run this again")
+        raise ServiceError(f"Kafka found its ports in use {_PORT_ATTEMPTS} times in a row: run this command again")
 
     def stop(self) -> None:
         """Stop the broker; nothing happens if it does not run."""
@@ -159,7 +159,9 @@ class Kafka:
 
     def _free_ports(self, port: int | None, controller_port: int | None) -> tuple[int, int]:
         if self._wanted_port is not None and not is_free(self._wanted_port):
-            raise InputError(f"port {self._wanted_port} on {HOST} is taken: end what uses it or choose another")
+            raise InputError(
+                f"port {self._wanted_port} on {HOST} is in use: end the process that uses it, or choose another port"
+            )
         port = self._wanted_port or port
         if port is None or not is_free(port):
             port = free_port(self._secured.values())

@@ -98,8 +98,8 @@ def find_java() -> str:
     """
     home = os.environ.get("JAVA_HOME")
     java = f"{home}/bin/java" if home else "java"
-    needed = "Java 17 or newer is needed by Kafka and Spark"
-    advice = "install one (Debian and Ubuntu: openjdk-17-jre-headless) and have JAVA_HOME or PATH name it"
+    needed = "Kafka and Spark need Java 17 or later"
+    advice = "install one (Debian and Ubuntu: openjdk-17-jre-headless) and set JAVA_HOME or PATH to it"
     try:
         shown = subprocess.run(
             [java, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=60, check=False
@@ -108,7 +108,7 @@ def find_java() -> str:
         raise InputError(f"{needed}, but {java} cannot be run ({error}): {advice}") from error
     version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", shown.stderr)
     if version is None:
-        raise InputError(f"{needed}, but {java} does not say its version: {shown.stderr.strip()[:500]}; {advice}")
+        raise InputError(f"{needed}, but {java} does not report its version: {shown.stderr.strip()[:500]}; {advice}")
     if int(version[1]) < 17:
         raise InputError(f"{needed}, but {java} is Java {version[1]}: {advice}")
     return java
@@ -119,7 +119,9 @@ def check_disk(path: Path, needed_gib: float, what: str) -> None:
     path.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(path).free / 2**30
     if free < needed_gib:
-        raise DiskSpaceError(f"{what} needs {needed_gib} GiB of free disk at {path}, found {free:.1f}: free some")
+        raise DiskSpaceError(
+            f"{what} needs {needed_gib} GiB of free disk space at {path}, found {free:.1f}: free up disk space"
+        )
 
 
 def cache_dir(jar_set: JarSet = KAFKA_JARS) -> Path:
@@ -191,7 +193,8 @@ def fetch_jars(
                     return jars
     raise DownloadError(
         f"{jar_set.title} could not be fetched from Maven Central in {_ATTEMPTS} attempts: {'; '.join(problems)}."
-        f" Check the network (JAVA_TOOL_OPTIONS gives Java a proxy) and run this again; Ivy's log is {log_path}"
+        " Check the network (to set a proxy, use JAVA_TOOL_OPTIONS), and run this command again; Ivy's log is "
+        f"{log_path}"
     )
 
 

@@ -208,7 +208,7 @@ def stop_marked(marker: str, term_s: float | None = 5, kill_s: float = 20) -> No
         psutil.wait_procs(_signal(remaining, signal.SIGKILL), timeout=1)
         if time.monotonic() > deadline:
             pids = ", ".join(str(process.pid) for process in remaining)
-            raise ServiceError(f"processes {pids} did not end within {kill_s:.0f} s of SIGKILL; end them by hand")
+            raise ServiceError(f"processes {pids} did not end within {kill_s:.0f} s of SIGKILL; end them manually")
 
 
 def _carriers(marker: str) -> Iterator[psutil.Process]:

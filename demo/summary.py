@@ -137,7 +137,7 @@ def summary_table(summary: Summary, root: Path) -> Table:
         "equal to recomputation from the CSV": summary.equal_to_recomputation,
         "seconds": ", ".join(f"{name} {seconds:g}" for name, seconds in summary.seconds.items()),
         "Data Docs": summary.data_docs,
-        "everything it left": str(root),
+        "all files of the demo": str(root),
     }.items():
         table.add_row(name, str(value))
     return table

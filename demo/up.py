@@ -38,12 +38,12 @@ def up() -> int:
     with installation.exclusive():
         services = running(UP)
         if services and all(services.values()) and addresses.exists():
-            console.print("It runs already.")
+            console.print("Kafka and Airflow are already running.")
             found = json.loads(addresses.read_text(encoding="utf-8"))
             if found.get("code_dir") != str(installation.code_dir):
                 console.print(
-                    f"It runs code from {found.get('code_dir', 'no directory')}. To have it run code from "
-                    f"{installation.code_dir}, stop it with `make down` first.",
+                    f"They run code from {found.get('code_dir', 'no directory')}. To use code from "
+                    f"{installation.code_dir}, run `make down` first, then `make up` again.",
                     style="yellow",
                     markup=False,
                     soft_wrap=True,
@@ -52,7 +52,7 @@ def up() -> int:
             _show(found, installation)
             return 0
         if dead := [name for name, alive in services.items() if not alive]:
-            console.print(f"{', '.join(dead)} of the last start ended in between; starting all anew.", soft_wrap=True)
+            console.print(f"Restarting all services, because these have ended: {', '.join(dead)}.", soft_wrap=True)
         stop_run(UP)
         addresses.unlink(missing_ok=True)
         installation.create()
@@ -109,7 +109,7 @@ def _show(found: dict[str, str], installation: Installation) -> None:
     lines = [
         f"To use it from a shell, `. {shlex.quote(str(file))}`, or:",
         *(f"  {line}" for line in exports),
-        f"To begin an application of your own: statestore init {shlex.quote(str(installation.code_dir))}",
+        f"To create your own application: statestore init {shlex.quote(str(installation.code_dir))}",
     ]
     for line in lines:  # to be copied: not wrapped, and not coloured
         console.print(line, markup=False, highlight=False, soft_wrap=True)

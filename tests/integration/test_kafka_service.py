@@ -60,7 +60,7 @@ def test_a_port_that_was_asked_for_and_is_taken_is_an_error(tmp_path: Path) -> N
         other.bind((HOST, 0))
         other.listen()
         port = other.getsockname()[1]
-        with pytest.raises(InputError, match=f"port {port} .* is taken"):
+        with pytest.raises(InputError, match=f"port {port} .* is in use"):
             Kafka(processes, tmp_path / "kafka", port).start()
 
 
@@ -97,8 +97,8 @@ def test_a_registry_that_cannot_be_reached_is_one_clear_error(tmp_path: Path, mo
 @pytest.mark.parametrize(
     ("script", "complaint"),
     [
-        ("#!/bin/sh\necho '    java.specification.version = 1.8' >&2\n", "Java 17 or newer .* is Java 8"),
-        (None, "Java 17 or newer .* cannot be run"),
+        ("#!/bin/sh\necho '    java.specification.version = 1.8' >&2\n", "Java 17 or later.* is Java 8"),
+        (None, "Java 17 or later.* cannot be run"),
     ],
 )
 def test_java_that_is_missing_or_too_old_is_an_error(

@@ -118,7 +118,7 @@ def validate_store(
 def describe_differences(comparison: DataFrame) -> str:
     """Name the first rows in which a store differs from its changelog; empty if there is none."""
     found = (
-        F.when(~F.col("in_store"), "is missing in the store")
+        F.when(~F.col("in_store"), "is missing from the store")
         .when(~F.col("in_log"), "is not in the changelog, or deleted there")
         .when(~F.col("store_value").eqNullSafe(F.col("log_value")), "has another value than in the changelog")
         .when(

@@ -20,13 +20,13 @@ RETENTION = 10 * HOUR
 Row = tuple[Any, ...]
 
 _ROWS = "the store has as many rows as the changelog has live keys"
-_UNIQUE = "a row key is in a partition once"
+_UNIQUE = "each row key occurs once in its partition"
 _NULL_KEY = "no key is null"
 _NULL_VALUE = "no value is null"
-_TIMES = "timestamps are within those of the changelog"
+_TIMES = "timestamps are in the range of the changelog's timestamps"
 _SUMS = "each partition has the changelog's row count and checksum"
-_MISSING = "no row of the changelog is missing in the store"
-_EXTRA = "no row is in the store that the changelog does not have, or has deleted"
+_MISSING = "no row of the changelog is missing from the store"
+_EXTRA = "the store has no row that the changelog lacks or has deleted"
 _VALUES = "values are those of the changelog"
 _SAME_TIMES = "timestamps are those of the changelog"
 

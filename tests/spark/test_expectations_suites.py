@@ -80,6 +80,6 @@ def test_a_store_that_never_had_a_row_passes_and_one_that_lost_all_fails(
     assert set(lost.failed) == {
         "the store has as many rows as the changelog has live keys",
         "each partition has the changelog's row count and checksum",
-        "no row of the changelog is missing in the store",
+        "no row of the changelog is missing from the store",
     }
-    assert "is missing in the store" in lost.detail
+    assert "is missing from the store" in lost.detail

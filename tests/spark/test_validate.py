@@ -140,7 +140,7 @@ def test_a_store_that_is_missing_or_ahead_fails(spark: SparkSession, logged_stor
 
     assert _verdicts(report) == [("0_0", "failed", 0), ("0_1", "failed", 1)]
     assert any("committed offset 500" in failed for failed in report.rows[0].failed_expectations)
-    assert report.rows[0].detail == "partition 0: key b'a' is missing in the store"
+    assert report.rows[0].detail == "partition 0: key b'a' is missing from the store"
 
 
 def _lose_the_manifest(directory: Path) -> None:
@@ -458,7 +458,7 @@ def test_a_store_of_every_kind_passes_and_fails_where_a_row_is_lost(
 
     [row], [store] = report.rows, report.stores
     assert row.verdict == "failed"
-    assert "is missing in the store" in row.detail
+    assert "is missing from the store" in row.detail
     [missing] = [found for found in store.failed_rows if found.expectation.startswith("no row of the changelog is mis")]
     assert missing.count == 1
     assert json.dumps(missing.rows)

@@ -90,11 +90,11 @@ def test_a_changed_value_and_a_missing_delete_are_named_and_all_else_holds(
     assert broken.verdict == "failed"
     assert broken.detail == (
         f"partition 0: key b'k', valid_from {BEGIN + end + 5} has another value than in the changelog; "
-        f"partition 0: key b'k', valid_from {BEGIN + end + 9} is missing in the store"
+        f"partition 0: key b'k', valid_from {BEGIN + end + 9} is missing from the store"
     )
     assert set(broken.failed_expectations) == {
         "each partition has the changelog's row count and checksum",
-        "no row of the changelog is missing in the store",
+        "no row of the changelog is missing from the store",
         "values are those of the changelog",
     }
 
@@ -119,7 +119,7 @@ def test_a_rebuilt_store_passes_and_one_that_is_missing_fails(
     shutil.rmtree(application.live)
     missing = _validated(application, tmp_path, "missing")
     assert missing.verdict == "failed"
-    assert "is missing in the store" in missing.detail
+    assert "is missing from the store" in missing.detail
     assert application.restore().failure is None
     assert (found := _validated(application, tmp_path, "restored")).verdict == "passed", found.detail
 
@@ -132,7 +132,7 @@ def test_versions_that_overlap_are_named(spark: SparkSession, application: Appli
     found = _validated(application, tmp_path)
 
     assert "the versions of a key do not overlap" in found.failed_expectations
-    assert "a row key is in a partition once" in found.failed_expectations
+    assert "each row key occurs once in its partition" in found.failed_expectations
 
 
 @pytest.mark.long

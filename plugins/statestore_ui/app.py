@@ -262,7 +262,7 @@ async def _file(root: Location, path: str, request: Request) -> Response:
         refused = True
     if refused:
         advice = f"Let the API server's user (id {os.geteuid()}) read it, then reload this page."
-        return _page("This file cannot be read", f"{path} lies below {root}. {advice}", status_code=500)
+        return _page("This file cannot be read", f"{path} is in {root}. {advice}", status_code=500)
     response.headers.update(_HEADERS)
     return response
 

@@ -118,4 +118,4 @@ def _read(path: Location) -> _Run | str:
     except StateStoreError as error:
         return _Passing(f"It cannot be read now. {error}")
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
-        return f"This is no file of the history: {' '.join(str(error).split())[:200]}. Delete it."
+        return f"This is not a file of the history: {' '.join(str(error).split())[:200]}. Delete it."

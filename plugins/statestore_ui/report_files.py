@@ -140,8 +140,8 @@ def _unusable(reports_dir: Location) -> Problem | None:
     except FileNotFoundError:
         return Problem(
             readable(str(reports_dir)),
-            "There is no such directory. The first job makes it where the workers run: if one has run, this machine "
-            "does not see the workers' directory. Mount it here, or correct STATESTORE_REPORTS_DIR.",
+            "There is no such directory. The first job creates it on the workers' machine. If a job has run, this "
+            "machine does not see that directory: mount it here, or correct STATESTORE_REPORTS_DIR.",
             missing=True,
         )
     except OSError as error:
@@ -162,8 +162,8 @@ def _refused(directory: Location, error: OSError | StateStoreError) -> Problem:
 def _broken(file: ReportFile, why: str) -> Problem:
     return Problem(
         f"{file.job}/{file.name}",
-        f"This is no report that this version reads: {why}. It is left out. If something still writes it, wait; "
-        "otherwise delete it, or start the DAG again that was to write it.",
+        f"This version cannot read this report: {why}. The page ignores the file. If a job is still writing it, wait. "
+        "Otherwise, delete it, or start its DAG again.",
     )
 
 
@@ -191,7 +191,7 @@ def _start(path: Location, size: int) -> bytes:
 
 
 def _not_given(file: ReportFile, error: StateStoreError) -> Problem:
-    return Problem(f"{file.job}/{file.name}", f"It cannot be read now, and is left out. {error}", passing=True)
+    return Problem(f"{file.job}/{file.name}", f"It cannot be read now, so the page ignores it. {error}", passing=True)
 
 
 def _is_passing(found: object) -> bool:

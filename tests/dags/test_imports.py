@@ -57,7 +57,7 @@ def test_a_report_that_may_not_be_read_and_a_missing_directory_are_explained(sai
     assert said["missing_report"][0] == 404
     status, text = said["unreadable_report"]
     assert status == 500
-    assert "verify/run.json lies below" in text
+    assert "verify/run.json is in" in text
     assert "Let the API server&#x27;s user" in text
     assert "secret" not in text
     listing = json.loads(said["missing_directory"][1])["detail"]

@@ -321,7 +321,7 @@ def test_a_half_written_report_is_named_and_the_one_before_it_counts(reports, sh
     assert only_row(show())["status"] == "OK"
     (problem,) = show()["problems"]
     assert problem["path"] == "verify/torn.json"
-    assert "If something still writes it, wait; otherwise delete it" in problem["message"]
+    assert "If a job is still writing it, wait. Otherwise, delete it" in problem["message"]
 
 
 @pytest.mark.parametrize("content", ["[]", "null", '"text"', "\x00\xff", '{"job": "verify"}', "{" * 5_000])

@@ -1,8 +1,8 @@
 // The card on Airflow's dashboard: how many store partitions are healthy, which applications are not, what is being restored.
 
 import { overview, progress, usePolled } from "./data.js";
-import { Badge, Bar, h, number } from "./parts.js";
-import { LEVELS, LEVEL_WORDS } from "./table.js";
+import { Badge, Bar, h, many, number } from "./parts.js";
+import { LEVELS, levelCount } from "./table.js";
 
 const { Link } = globalThis.ReactRouterDOM;
 
@@ -24,7 +24,7 @@ export function Card() {
     h(
       "p",
       null,
-      LEVELS.filter(count).map((level) => h(Link, { key: level, to: `${PAGE}?level=${level}` }, h(Badge, { level, word: `${number(count(level))} ${LEVEL_WORDS[level]}` }))),
+      LEVELS.filter(count).map((level) => h(Link, { key: level, to: `${PAGE}?level=${level}` }, h(Badge, { level, word: levelCount(level, count(level)) }))),
     ),
     troubled.slice(0, MOST).map((each) =>
       h(
@@ -34,9 +34,9 @@ export function Card() {
         `: ${Object.entries(each.statuses).filter(([status]) => !["OK", "EMPTY", "OLD_FORMAT", "RESTORED"].includes(status)).map(([status, many]) => `${number(many)} ${status}`).join(", ")}`,
       ),
     ),
-    troubled.length > MOST && h("p", { className: "ss-muted" }, `and ${troubled.length - MOST} more applications`),
+    troubled.length > MOST && h("p", { className: "ss-muted" }, `and ${many(troubled.length - MOST, "more application")}`),
     restores.map((restore) =>
-      h("p", { key: restore.run }, `Restoring ${number(restore.seen - restore.ended)} store partitions, ${number(restore.records_per_s)} records/s`, h(Bar, { done: restore.done, total: restore.total, label: "offsets read" })),
+      h("p", { key: restore.run }, `Restoring ${many(restore.seen - restore.ended, "store partition")}, ${number(restore.records_per_s)} records/s`, h(Bar, { done: restore.done, total: restore.total, label: "offsets read" })),
     ),
   );
 }

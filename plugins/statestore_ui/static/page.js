@@ -3,10 +3,10 @@
 import { dagId, overview, usePolled } from "./data.js";
 import { Panel } from "./panel.js";
 import { usePartition, usePartitions } from "./partitions.js";
-import { Ago, Badge, Notice, h, number, useNow } from "./parts.js";
+import { Ago, Badge, Notice, h, many, number, useNow } from "./parts.js";
 import { Running, useRunning } from "./running.js";
 import { StartDialog } from "./start.js";
-import { LEVELS, LEVEL_WORDS, Table, label } from "./table.js";
+import { LEVELS, Table, label, levelCount } from "./table.js";
 
 const { useCallback, useState } = globalThis.React;
 const { Link, useSearchParams } = globalThis.ReactRouterDOM;
@@ -56,7 +56,7 @@ export function StateStores() {
         " shows the current reason; docs/metastore.md explains what to do.",
       ),
     data?.problems.map((problem) => h(Notice, { key: problem.path, title: problem.path }, problem.message)),
-    data?.more_problems > 0 && h(Notice, { title: `${data.more_problems} more files` }, "cannot be read."),
+    data?.more_problems > 0 && h(Notice, { title: many(data.more_problems, "more file") }, "cannot be read."),
     h(Running, running),
     stores && h(Applications, { data, filter, set, now, onStart }),
     data && !stores && data.problems.every((problem) => problem.missing) && h(Empty),
@@ -98,8 +98,8 @@ function Applications({ data, filter, set, now, onStart }) {
         "li",
         { key: each.application, "aria-current": chosen || undefined },
         h("button", { className: "ss-choose", "aria-pressed": chosen, onClick: () => set({ application: chosen ? "" : each.application }) }, each.application),
-        h("div", null, LEVELS.filter((level) => each.levels[level]).map((level) => h(Badge, { key: level, level, word: `${number(each.levels[level])} ${LEVEL_WORDS[level]}` }))),
-        h("small", { className: "ss-muted" }, `${number(each.partitions)} store partitions, lag ${number(each.lag)}, verified `, h(Ago, { ms: each.verified_ms, now })),
+        h("div", null, LEVELS.filter((level) => each.levels[level]).map((level) => h(Badge, { key: level, level, word: levelCount(level, each.levels[level]) }))),
+        h("small", { className: "ss-muted" }, `${many(each.partitions, "store partition")}, lag ${number(each.lag)}, verified `, h(Ago, { ms: each.verified_ms, now })),
         h(
           "div",
           { className: "ss-buttons" },
@@ -118,7 +118,7 @@ function Filters({ found, filter, set }) {
     { className: "ss-filters", role: "search" },
     h("input", {
       type: "search",
-      placeholder: "Find by application, store, task or status",
+      placeholder: "Find by application, store, task, or status",
       "aria-label": "Find store partitions",
       value: filter.q,
       onChange: (event) => set({ q: event.target.value }),
@@ -127,7 +127,7 @@ function Filters({ found, filter, set }) {
       h(
         "button",
         { key: level, className: "ss-chip", "aria-pressed": filter.level === level, onClick: () => set({ level: filter.level === level ? "" : level }) },
-        h(Badge, { level, word: `${number(found.levels[level] ?? 0)} ${LEVEL_WORDS[level]}` }),
+        h(Badge, { level, word: levelCount(level, found.levels[level] ?? 0) }),
       ),
     ),
     h("span", { className: "ss-muted", role: "status" }, found.loaded && `${number(found.total)} of ${number(found.of)} shown`),

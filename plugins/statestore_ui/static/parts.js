@@ -8,6 +8,9 @@ export const h = createElement;
 const numbers = new Intl.NumberFormat("en");
 export const number = (value) => (value === null || value === undefined ? "–" : numbers.format(Math.round(value)));
 
+/** So many of a thing: "1 store partition", "2 store partitions". */
+export const many = (value, thing) => `${number(value)} ${thing}${value === 1 ? "" : "s"}`;
+
 const SIZES = [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]];
 
 /** Bytes as people say them: 1,536 is "1.5 KiB". */

@@ -1,7 +1,7 @@
 // What is in progress now: restores, snapshots and runs of process with how far they are, and runs of the other DAGs.
 
 import { activeRuns, dagId, isOf, jobOf, progress, usePolled } from "./data.js";
-import { Bar, RunLink, duration, h, number, size } from "./parts.js";
+import { Bar, RunLink, duration, h, many, number, size } from "./parts.js";
 import { label } from "./table.js";
 
 const { useEffect, useMemo, useRef } = globalThis.React;
@@ -50,7 +50,7 @@ export function Running({ work, runs }) {
 
 const waits = (run, job) => {
   if (run.state === "queued") return " is queued";
-  return job === "restore" ? " is starting, is waiting for an approval or for another restore, or is ending" : " is starting or ending";
+  return job === "restore" ? " is starting, waiting for approval or for another restore, or ending" : " is starting or ending";
 };
 
 /** How far one store partition is: bytes while its snapshot is fetched, then offsets. */
@@ -66,7 +66,7 @@ const name = (each) => (each.store === undefined ? `${each.application}/${each.t
 function Work({ work, run }) {
   const silent = work.silent_s >= SILENT_S;
   const left = work.seconds_left === null ? "" : `, about ${duration(Math.max(work.seconds_left, 1))} of reading left`;
-  const letters = work.dead_letters ? `, ${number(work.dead_letters)} dead letters` : "";
+  const letters = work.dead_letters ? `, ${many(work.dead_letters, "dead letter")}` : "";
   return h(
     "div",
     { className: "ss-work", "data-run": work.run, "data-job": work.job },

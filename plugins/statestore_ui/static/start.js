@@ -10,7 +10,7 @@ const { Link } = globalThis.ReactRouterDOM;
 const types = (schema) => [schema.type].flat();
 
 const FORMS = {
-  restore: { title: "Restore", start: "Start the restore", about: "Each store is built beside the live one and checked before it takes its place. Healthy stores are skipped." },
+  restore: { title: "Restore", start: "Start the restore", about: "Each new store is built beside the live one, checked, and swapped in. Healthy stores are skipped." },
   verify: { title: "Verify", start: "Start the verification", about: "Compares the stores of the application with their changelogs and changes nothing. If a restore helps, it starts one." },
   process: { title: "Process", start: "Start processing", about: "Reads the input up to its current end and brings the stores of the application up to date, exactly once." },
 };

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from rich.table import Table
 from rich.text import Text
 
-from statestore.cli.tables import table
+from statestore.cli.tables import counted, table
 from statestore.metastore.apply import Applied
 from statestore.metastore.catalogue import Rebuild
 from statestore.metastore.commands import (
@@ -37,7 +37,8 @@ def plan_text(plan: Plan, to_create: Iterable[NamedTopic] = ()) -> Text:
     text = Text()
     for topic in to_create:
         config = "".join(f", {name}={value}" for name, value in topic.config.items())
-        text.append(f"+ create {topic.role} topic {topic.name}, {topic.partitions} partitions{config}\n", style="green")
+        partitions = counted(topic.partitions, "partition")
+        text.append(f"+ create {topic.role} topic {topic.name}, {partitions}{config}\n", style="green")
     for step in plan.steps:
         sign, style = _SIGNS[step.kind]
         text.append(f"{sign} {step.kind} {step.application}\n", style=style)
@@ -86,7 +87,8 @@ def applications_table(view: View) -> Table:
         for part in entry.definition.subtopologies
         for store in part.stores
     ]
-    return table(f"{len(view.catalogue.applications)} applications, {len(rows)} stores", columns, rows)
+    title = f"{counted(len(view.catalogue.applications), 'application')}, {counted(len(rows), 'store')}"
+    return table(title, columns, rows)
 
 
 def view_content(view: View) -> dict[str, Any]:
@@ -125,7 +127,7 @@ def entry_tables(entry: Entry) -> list[Table]:
     columns = ("store", "kind", "format", "engine", "tasks", "retention ms>", "window ms>", "expectations", "owner")
     return [
         table("", (definition.name, ""), facts),
-        table(f"{len(stores)} stores", columns, stores),
+        table(counted(len(stores), "store"), columns, stores),
         table("topics", ("topic", "role", "partitions>", "id"), _topics(entry)),
     ]
 
@@ -186,12 +188,12 @@ def _what(command: Command, before: Rebuild) -> str:
         case DropStore():
             return f"dropped store {command.store}"
         case RecordTopics():
-            return f"recorded {len(command.topics)} topics"
+            return f"recorded {counted(len(command.topics), 'topic')}"
         case AdoptChangelogs():
             changed = ((f"stores.{name}", new) for name, new in command.changelogs.items())
             return "; ".join(f"{of}.changelog: {new.before} -> {new.topic}, {new.format}" for of, new in changed)
         case Snapshot():
-            return f"snapshot of {len(command.catalogue.applications)} applications"
+            return f"snapshot of {counted(len(command.catalogue.applications), 'application')}"
 
 
 def history_table(rows: Sequence[HistoryRow]) -> Table:
@@ -199,7 +201,7 @@ def history_table(rows: Sequence[HistoryRow]) -> Table:
     columns = ("offset>", "written", "by", "application", "what")
     # Offsets without separators of thousands: they are for `--at`.
     shown = [(str(row.offset), row.written, row.written_by, row.application, row.what) for row in rows]
-    return table(f"{len(rows)} commands", columns, shown)
+    return table(counted(len(rows), "command"), columns, shown)
 
 
 def history_content(logged: Iterable[LoggedCommand], application: str | None = None) -> dict[str, Any]:

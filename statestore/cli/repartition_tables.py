@@ -36,7 +36,7 @@ def show_repartition(console: Console, plan: RepartitionPlan) -> None:
         for store in plan.stores
     )
     if plan.stores:
-        console.print(tables.table(f"{len(plan.stores)} stores of {plan.source}", columns, found))
+        console.print(tables.table(f"{tables.counted(len(plan.stores), 'store')} of {plan.source}", columns, found))
     for line in plan.said:
         output.say(console, line)
     output.say_cost(console, plan)

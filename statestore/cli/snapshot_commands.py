@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from statestore.objects.store import ObjectStore
 
 app = typer.Typer(
-    help="Snapshots of stores in the archive: list, create, compare, pin, clean up and check.",
+    help="List, create, compare, pin, check, and remove snapshots of stores in the archive.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -53,7 +53,7 @@ def list_(
     json: options.Json = None,
 ) -> None:
     """List snapshots, the newest of each store partition first, or sets of snapshots."""
-    from statestore.cli.tables import table
+    from statestore.cli.tables import counted, table
 
     options.require_writable(json=json)
     if sets:
@@ -64,7 +64,7 @@ def list_(
     found = [_line(one) for one in _snapshots(archive, archive_timeout_s, application, store)]
     columns = ("store partition", "snapshot", "offset>", "written", "bytes>", "files>", "by", "state")
     shown = ((line[name] for name in _SHOWN) for line in found)
-    output.console(json).print(table(f"{len(found)} snapshots", columns, [tuple(row) for row in shown]))
+    output.console(json).print(table(counted(len(found), "snapshot"), columns, [tuple(row) for row in shown]))
     output.write_content(json, {"archive": archive, "rows": found})
 
 
@@ -210,6 +210,7 @@ def pin(
     """Keep snapshots until the pin is removed."""
     from statestore.archive.pins import Pin, find_set
     from statestore.archive.pins import pin as write_pin
+    from statestore.cli.tables import counted
     from statestore.model import check_name
 
     try:
@@ -218,7 +219,7 @@ def pin(
         raise InputError(str(error)) from error
     if snapshot_set is not None:
         if snapshot or application or store:
-            raise InputError("--set names all snapshots that are kept: leave --snapshot, --application and --store out")
+            raise InputError("--set names all snapshots that are kept: omit --snapshot, --application, and --store")
         objects = _open(archive, archive_timeout_s)
         kept_set = find_set(objects, snapshot_set)
         now_ms = clock.now_ms()
@@ -238,7 +239,7 @@ def pin(
     places = tuple(sorted(one.directory.snapshot(one.name) for one in kept))
     made = Pin(name=name, snapshots=places, by=getpass.getuser(), why=why, written_ms=clock.now_ms())
     write_pin(_open(archive, archive_timeout_s), made)
-    output.say(output.console(), f"pin {name} keeps {len(places)} snapshots")
+    output.say(output.console(), f"pin {name} keeps {counted(len(places), 'snapshot')}")
 
 
 @app.command()
@@ -279,7 +280,7 @@ def clean(
         typer.Option(
             envvar="STATESTORE_SNAPSHOT_KEEP",
             min=1,
-            help="Number of newest snapshots to keep for each store partition.",
+            help="How many of the newest snapshots of each store partition to keep.",
         ),
     ] = 3,
     days: Annotated[

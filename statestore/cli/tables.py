@@ -50,6 +50,11 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Text | str
     return result
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as `1 store` or `2 stores`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def _cell(value: Text | str | int | float | None) -> Text:
     if isinstance(value, Text):
         return value
@@ -134,7 +139,7 @@ def show_validated(console: Console, report: ValidateReport) -> None:
         )
         for store in report.stores
     )
-    console.print(table(f"{len(report.stores)} stores", columns, found))
+    console.print(table(counted(len(report.stores), "store"), columns, found))
     for store in report.stores:
         _show_failed(console, store)
     if report.data_docs is not None:

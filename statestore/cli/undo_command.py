@@ -27,7 +27,8 @@ def undo(
         bool,
         typer.Option(
             "--accept-loss",
-            help="Give up records that were processed or appended since. No store contains them afterwards.",
+            help="Give up records that were processed or appended after the rewrite. No store contains them "
+            "afterwards.",
         ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done. Change nothing.")] = False,
@@ -40,8 +41,8 @@ def undo(
     """Return stores to the changelogs that they had before an overwrite or a transform, and put the old stores back.
 
     The application must be stopped. All stores of a transform go back together. If anything was written to the later
-    changelogs since, it would be lost: the command refuses unless you pass --accept-loss. The later changelogs and
-    stores are kept.
+    changelogs after the rewrite, it would be lost: the command is refused unless you pass --accept-loss. The later
+    changelogs and stores are kept.
     """
     from statestore.archive.archive import archive_spec
     from statestore.changelog.topics import Topics
@@ -93,9 +94,9 @@ def _show_plan(console: Console, plan: UndoPlan) -> None:
         output.say(console, f"{plan.undoes}: {later} -> {former}")
     found = ((str(store.store_partition), str(path or "")) for store, path in plan.parts)
     columns = ("store partition", "put back from (if empty: built from its changelog)")
-    console.print(tables.table(f"{len(plan.parts)} store partitions", columns, found))
+    console.print(tables.table(tables.counted(len(plan.parts), "store partition"), columns, found))
     for where, count in plan.written.items():
-        lost = f"{where} has {count} records that were written since and would be lost"
+        lost = f"{where} has {tables.counted(count, 'record')} from after the rewrite, which would be lost"
         output.say(console, f"{lost}; to accept that, add --accept-loss")
 
 

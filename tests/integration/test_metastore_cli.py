@@ -335,9 +335,9 @@ def test_history_tells_what_each_command_changed(command: CatalogueCommand) -> N
     assert other.name not in out
     told = [line.split("│")[-2].strip() for line in out.splitlines() if f" {name} " in line]
     assert told[0] == "created"
-    assert told[1] == "recorded 1 topics"
+    assert told[1] == "recorded 1 topic"
     assert "stores.counts.owner: - -> data-team" in told[2]
-    assert told[3:] == ["recorded 1 topics", "dropped store more", "dropped"]
+    assert told[3:] == ["recorded 1 topic", "dropped store more", "dropped"]
     commands = command.shown("history", name)["commands"]
     assert [item["command"]["kind"] for item in commands][-2:] == ["drop-store", "drop-application"]
     assert command.shown("history", other.name)["commands"][0]["command"]["definition"]["name"] == other.name
@@ -550,7 +550,7 @@ def test_a_compacted_log_begins_with_its_snapshot(command: CatalogueCommand) -> 
     assert (after["applications"], after["health"]) == (before["applications"], "RUNNING")
     assert commands_in(command.metastore) == ["snapshot"]
     assert "nothing to compact" in command("metastore", "compact").out
-    assert "snapshot of 1 applications" in command("history").out
+    assert "snapshot of 1 application" in command("history").out
     assert command("list", "--at", "1").code == 2
 
 

@@ -505,7 +505,7 @@ def test_snapshots_are_listed_shown_kept_and_checked(
     ran = run("snapshot", "show", *where, names[1])
     assert json.loads(ran.out)["committed"] == rows[1]["offset"]
     assert run("snapshot", "show", *where, "none").code == 2
-    assert run("snapshot", "pin", *where, "kept", "--why", "an upgrade").out == "pin kept keeps 1 snapshots\n"
+    assert run("snapshot", "pin", *where, "kept", "--why", "an upgrade").out == "pin kept keeps 1 snapshot\n"
     assert [found.snapshots[0].endswith(f"{names[0]}.json") for found in pins(archived.objects)] == [True]
     assert run("snapshot", "pin", *where, "kept", "--why", "again").code == 2
     assert run("snapshot", "unpin", *where, "kept").code == 0

@@ -57,7 +57,7 @@ def test_history_says_what_each_command_changed() -> None:
     )
     assert [row.offset for row in rows] == [0, 2, 4, 6]
     assert rows[0][1:] == ("1970-01-01 00:00:00Z", "me@host", "app", "created")
-    assert rows[1].what == "recorded 1 topics"
+    assert rows[1].what == "recorded 1 topic"
     assert "commit_interval_ms: 1000 -> 500" in rows[2].what
     assert "stores.more.owner: - -> [red]data-team" in rows[2].what
     assert rows[3].what == "dropped store more"
@@ -93,7 +93,7 @@ def test_an_owner_is_shown_as_it_is_written_and_is_no_markup() -> None:
     shown = io.StringIO()
     Console(file=shown, width=300).print(applications_table(View(catalogue, 1, Health.RUNNING, "", "id")))
     assert "[red]data-team" in shown.getvalue()
-    assert "1 applications, 2 stores" in shown.getvalue()
+    assert "1 application, 2 stores" in shown.getvalue()
 
 
 @pytest.mark.parametrize(("at", "offset"), [("0", 0), ("42", 42), (f"42:{'0' * 64}", 42)])

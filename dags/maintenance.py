@@ -17,7 +17,7 @@ Removes, and lists in its report:
 
 * stores in quarantine that were replaced more than `STATESTORE_QUARANTINE_DAYS` ago, if the live store is healthy;
 * files of killed restores that no restore can resume from;
-* reports, history and verdicts older than `STATESTORE_REPORTS_DAYS`, but never the last of a kind;
+* reports, history, and verdicts older than `STATESTORE_REPORTS_DAYS`, but never the last of a kind;
 * equally old state directories of mode *as-of*, below `<state directory>-as-of`;
 * if `STATESTORE_ARCHIVE` is set, snapshots that are not needed. These stay: the newest `STATESTORE_SNAPSHOT_KEEP` of
   each store partition, those of the last `STATESTORE_SNAPSHOT_DAYS`, and those that are pinned or contain data that a
@@ -45,7 +45,7 @@ def _dag(environment: Environment) -> None:
         return
     with DAG(
         dag_id=environment.dag_id("maintenance"),
-        description="Remove old reports, replaced stores, snapshots and files of killed restores",
+        description="Remove old reports, replaced stores, snapshots, and files of killed restores",
         doc_md=DOC,
         schedule=schedule("STATESTORE_MAINTENANCE_SCHEDULE", "43 3 * * *"),
         catchup=False,

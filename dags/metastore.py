@@ -12,17 +12,17 @@ from statestore.environments import Environment
 DOC = """
 ### What it does
 Compares the definitions of the form with the topics and the catalogue, shows in the log of *plan* what would change,
-field by field, and applies it. An unchanged definition logs nothing, so you can safely run it again. Below *check*,
-each application has its own mapped task. `process`, `verify` and the other DAGs use the new definitions from their next
-run on. A run in progress, and its retries, keep the definitions that it began with.
+field by field, and applies it. An unchanged definition logs nothing, so you can safely run this DAG again. Below
+*check*, each application has its own mapped task. `process`, `verify`, and the other DAGs use the new definitions from
+their next run on. A run in progress, and its retries, keep the definitions that it began with.
 
 ### What a failure means
 * **plan**: the form is wrong, a topic is missing, code or a suite cannot be loaded, a change would require stores to be
   rebuilt, or the metastore is DEGRADED. The log says what was expected. Nothing was changed. If Kafka did not answer,
   the step is retried three times.
-* **apply**: an application that would lose stores is running, and nothing was changed. Or someone else changed the
-  catalogue since *plan*, or Kafka did not answer. Changes that were already applied stay in effect. The log names the
-  application that was not applied, or whose topics could not be created.
+* **apply**: an application that would lose stores is running, and nothing was changed. Other causes: someone else
+  changed the catalogue after *plan*, or Kafka did not answer. Changes that were already applied stay in effect. The
+  log names the application that was not applied, or whose topics could not be created.
 
 ### What to do
 Correct what the log names and start this DAG again. If the metastore is DEGRADED, `statestore metastore status` gives

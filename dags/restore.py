@@ -18,8 +18,9 @@ DOC = """
 ### What it does
 Rebuilds store partitions from their changelog topics. Each replacement is built beside the live store, checked, and
 swapped in. The old store stays in quarantine until `validate`, which this DAG starts, has passed, or until it is older
-than `STATESTORE_QUARANTINE_DAYS`. Healthy stores are skipped, so you can safely run it again, or clear any part of it.
-After an interruption it continues where it stopped. Each application is one Spark job.
+than `STATESTORE_QUARANTINE_DAYS`. Healthy stores are skipped, so you can safely start this DAG again, or clear any
+part of a run. After an interruption, the next run continues where the last one stopped. Each application is one Spark
+job.
 
 With *Only show the plan* on, nothing is changed. The log of *spark* has a table of what would be done and what it
 needs, and so has the log of each mapped task. Mode *as-of* does not change the live stores. It builds a separate state
@@ -104,7 +105,7 @@ def _dag(environment: Environment) -> None:
                 "verify_report",
                 section="Set by verify",
                 description="Path of a report of verify, below the reports directory. The run restores what the "
-                "report advises. With it, set only the switches for the plan, the check, the approval "
+                "report advises. With it, set only the switches for the plan, the check, the approval, "
                 "and the accepted loss. verify fills in this field. Leave it blank in a run that you "
                 "start yourself.",
             ),

@@ -1,4 +1,4 @@
-"""DAG `rewrite`: recreate, change or copy the state of an application from a form, as `statestore rewrite` does."""
+"""DAG `rewrite`: recreate, change, or copy the state of an application from a form, as `statestore rewrite` does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from statestore.environments import Environment
 
 DOC = """
 ### What it does
-Recreates, changes or copies the state of an application, as `statestore rewrite` does. *plan* checks the conditions,
+Recreates, changes, or copies the state of an application, as `statestore rewrite` does. *plan* checks the conditions,
 and its log shows what would be written, how much, and how long this takes. *approve* then waits for someone to approve
 the plan, and *rewrite* carries it out. Below *check*, each store partition that was written has its own mapped task.
 
@@ -44,7 +44,7 @@ completed, and nothing is written twice.
 def _dag(environment: Environment) -> None:
     with DAG(
         dag_id=environment.dag_id("rewrite"),
-        description="Recreate, change or copy the state of an application",
+        description="Recreate, change, or copy the state of an application",
         doc_md=DOC,
         schedule=None,
         allowed_run_types=BY_HAND,
@@ -119,7 +119,7 @@ def _dag(environment: Environment) -> None:
                 False,
                 type="boolean",
                 title="Any partitioner",
-                description="For reseed, repartition and clone: keys can be in partitions that Kafka's partitioner "
+                description="For reseed, repartition, and clone: keys can be in partitions that Kafka's partitioner "
                 "would not choose.",
             ),
             "dry_run": Param(False, type="boolean", title="Only show the plan", description="On: nothing is changed."),

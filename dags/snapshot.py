@@ -33,7 +33,7 @@ is one Spark job. Below *check*, each store partition has its own mapped task.
 ### What to do
 If the archive or the disk of the scratch space was the cause, correct it and start this DAG again, or wait for the next
 run. If the changelog was recreated, or has lost records that the store may need, no snapshot is made from it: the log
-says what is missing. To make one anyway, name the application and turn on *Build also from a changelog that has lost
+says what is missing. To make one anyway, name the application and turn on *Build even if the changelog has lost
 something*.
 """
 

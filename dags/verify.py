@@ -30,7 +30,7 @@ Compares store partitions with their changelog topics and changes nothing.
 * Manually: at the depth that the form names.
 
 Each application is one Spark job. Below *check*, each store partition has its own mapped task. It succeeds if the store
-is healthy, and fails if the store is damaged or behind. It is skipped if the store was in use all the time; the next
+is healthy, and fails if the store is damaged or behind. It is skipped if the store was in use throughout; the next
 run checks it again. If `process` waits for a store, `verify` releases it, and returns to it after the others. With more
 than 256 store partitions, a mapped task stands for several.
 
@@ -87,7 +87,7 @@ def _dags(environment: Environment) -> None:
     _dag(
         environment.dag_id("verify"),
         _after_process_or(schedule("STATESTORE_VERIFY_SCHEDULE", "17 */6 * * *")),
-        "Compare every state store with its changelog, and restore damaged, missing or outdated stores",
+        "Compare every state store with its changelog, and restore damaged, missing, or outdated stores",
         "scan",
         None,
     )

@@ -261,4 +261,4 @@ def of_os_error(error: OSError) -> StateStoreError:
     """Return the library's error for an error of the operating system."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskSpaceError(f"no space is left on the device: {error}; free some, then run again")
-    return StoreAccessError(f"{error}; check owner, permissions and the mount of the state directory")
+    return StoreAccessError(f"{error}; check the owner, permissions, and mount of the state directory")

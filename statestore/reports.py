@@ -1,4 +1,4 @@
-"""JSON reports with the results of jobs, for the next Airflow task, the UI and people.
+"""JSON reports with the results of jobs, for the next Airflow task, the UI, and people.
 
 A report is written once, atomically, to `<reports_dir>/<job>/<run id>.json`, in a directory or in object storage. It is
 complete or absent.
@@ -241,7 +241,7 @@ class Contents(_Row):
     only_in_store: Int64 = 0
     only_in_log: Int64 = 0
     not_judged: Int64 = Field(
-        default=0, description="rows that differ, but may: the log no longer shows what they should be"
+        default=0, description="differing rows that do not count, because the log no longer shows what they should be"
     )
     store_digest: Text = Field(default="", description="digest of the compared rows of the store")
     log_digest: Text = Field(default="", description="digest of the compared rows of the log")
@@ -332,7 +332,7 @@ class RestoreRow(StorePartitionRow):
     records: Int64 = Field(default=0, description="changelog records applied")
     resumed: Int64 = Field(
         default=0,
-        description="records of these that were taken from existing runs, of an interrupted attempt or of ranges",
+        description="how many of these records came from existing runs: those of an interrupted attempt, or of ranges",
     )
     skipped: Int64 = Field(default=0, description="changelog records without a key")
     keys: Int64 = 0
@@ -346,7 +346,7 @@ class RestoreRow(StorePartitionRow):
     exact: bool | None = Field(
         default=None,
         description="as-of, and a versioned store in mode full: False if compaction or deletion has removed records "
-        "that it may have had",
+        "that the store may have had",
     )
     directory: Text | None = Field(default=None, description="as-of: where the store was built")
     quarantine: Text | None = Field(default=None, description="directory of the replaced store, until validation")
@@ -430,7 +430,7 @@ class RestorePlanRow(StorePartitionRow):
     )
     disk_each: Int64 = Field(
         default=0,
-        description="bytes that each Spark task which builds a part of the store needs on its node; 0: none does",
+        description="bytes that each Spark task needs on its node to build a part of the store; 0: there are no parts",
     )
     disk_free: Int64 = 0
     seconds: float = Field(default=0.0, description="estimated from the report's records_per_s")
@@ -501,7 +501,7 @@ class MaintenanceRow(_Row):
     """Files that maintenance removed in one place, or would remove."""
 
     place: Text = Field(
-        description="a task, as `flight-delays/0_3`, a kind of files, as `reports/verify`, or a part of the archive"
+        description="a task (`flight-delays/0_3`), a kind of files (`reports/verify`), or a part of the archive"
     )
     removed: tuple[Text, ...] = Field(default=(), description="the first of the removed paths")
     removed_count: Int64 = 0
@@ -648,7 +648,7 @@ def read_any_report(path: Location) -> AnyReport:
     Raises
     ------
     InputError
-        If the file is absent, cannot be read, or is no report.
+        If the file is absent, cannot be read, or is not a report.
     ArchiveUnavailableError
         If the report is in object storage that does not answer.
     """
@@ -664,4 +664,4 @@ def _read(path: Location) -> bytes:
     except FileNotFoundError as error:
         raise InputError(f"no report at {path}: the job that writes it has not finished. See its log") from error
     except OSError as error:
-        raise InputError(f"the report {path} cannot be read: {error}; check owner, permissions and mount") from error
+        raise InputError(f"the report {path} cannot be read: {error}; check owner, permissions, and mount") from error

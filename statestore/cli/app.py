@@ -31,7 +31,7 @@ from statestore.cli import warm_command as warming
 from statestore.errors import StateStoreError, of_os_error
 
 app = typer.Typer(
-    help="Define and run stream applications. Verify, restore and validate their state stores, and those of Kafka "
+    help="Define and run stream applications. Verify, restore, and validate their state stores, and those of Kafka "
     "Streams.",
     epilog="Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in ending.CODES.items()) + ".",
     no_args_is_help=True,

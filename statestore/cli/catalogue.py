@@ -38,7 +38,7 @@ def apply(
         bool,
         typer.Option(
             "--create-topics",
-            help="Create input, output and dead-letter topics that do not exist, with the brokers' default settings.",
+            help="Create input, output, and dead-letter topics that do not exist, with the brokers' default settings.",
         ),
     ] = False,
     partitions: Annotated[

@@ -57,7 +57,7 @@ def clone(
 ) -> None:
     """Create an application from a set of snapshots of another one, which continues to run.
 
-    The clone must be in the catalogue, and have the same stores and aggregations. It gets its own changelogs, stores
+    The clone must be in the catalogue, and have the same stores and aggregations. It gets its own changelogs, stores,
     and group offsets. If it reads the topic of the first application, it starts where the set ends.
     """
     from statestore.archive.archive import archive_spec

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _JOB = "statestore_jobs.suggest"
 
-app = typer.Typer(help="Expectation suites, which `validate` uses.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(help="Propose expectation suites for `validate`.", no_args_is_help=True, add_completion=False)
 
 
 @app.callback()
@@ -46,7 +46,7 @@ def suggest(
 ) -> None:
     """Profile a store and propose a suite, as JSON. Review it, and name it in the store's definition.
 
-    The store may be in use. This starts Spark on this machine.
+    The store may be in use. The command starts a local Spark session.
     """
     from statestore.changelog.topics import Topics
     from statestore.cli.selection import choose

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from statestore.cli.service import Service
 
 app = typer.Typer(
-    help="Maintain the command topic: state, compaction, backup.", no_args_is_help=True, add_completion=False
+    help="Show the state of the command topic, compact it, or restore it from its backup.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 

@@ -46,7 +46,7 @@ def report(
 
 
 def progress(reports_dir: options.ReportsDirNeeded, json: options.Json = None) -> None:
-    """Show the progress of jobs that are processing, restoring or making snapshots now."""
+    """Show the progress of running process, restore, and snapshot jobs."""
     from statestore.cli.tables import table
     from statestore.progress.files import read_files
     from statestore.recovery.restore_progress import RestoreProgress

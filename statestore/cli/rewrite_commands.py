@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from statestore.rewrite.reseed import ReseedPlan
     from statestore.rewrite.staged_stores import Rewritten
 
-app = typer.Typer(help="Recreate, change or copy the state of an application.", no_args_is_help=True)
+app = typer.Typer(help="Recreate, change, or copy the state of an application.", no_args_is_help=True)
 
 
 class ReadsFrom(StrEnum):
@@ -40,7 +40,7 @@ class ReadsFrom(StrEnum):
 
 @app.callback()
 def rewrite() -> None:
-    """Recreate, change or copy the state of an application."""
+    """Recreate, change, or copy the state of an application."""
 
 
 app.command()(transform)
@@ -155,8 +155,8 @@ def repartition(
     """Create an application from the state of another one, with a different number of partitions.
 
     The first application must be stopped and have processed all of its input, and all of its stores must be on this
-    machine. The first application is only read. The new one gets changelogs, stores and group offsets, and continues
-    where the first one ended.
+    machine. The first application is only read. The new one gets changelogs, stores, and group offsets, and
+    continues where the first one ended.
     """
     from statestore.archive.archive import archive_spec
     from statestore.changelog.topics import Topics

@@ -50,7 +50,8 @@ def diff(
     scratch: Annotated[
         Path | None,
         typer.Option(
-            help="Directory with space for both snapshots. Default: that of temporary files.", show_default=False
+            help="Directory with space for both snapshots. Default: the system's temporary directory.",
+            show_default=False,
         ),
     ] = None,
     archive_timeout_s: options.ArchiveTimeout = 60.0,

@@ -14,7 +14,7 @@ class MaintenanceRequest(Request):
     """Ages of old files, and whether they are removed."""
 
     reports_days: float = Field(30.0, ge=0, allow_inf_nan=False)
-    """Days after which reports, history and verdicts are removed."""
+    """Days after which reports, history, and verdicts are removed."""
     as_of_dir: Path | None = None
     """Directory of the state directories of mode as-of, which are removed at the same age."""
     dry_run: bool = Field(False, title="Only list")

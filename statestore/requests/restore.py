@@ -48,13 +48,13 @@ class RestoreRequest(Request):
     point, in another directory."""
     verify_report: Location | None = Field(None, title="Report of a verify run")
     """Restore only what this report of verify advises."""
-    snapshot: str | None = Field(None, title="Snapshot to begin with")
-    """Modes snapshot and as-of: start from this snapshot; with accept_loss, even if it would not be chosen
+    snapshot: str | None = Field(None, title="Snapshot to start from")
+    """Modes snapshot and as-of: start from this snapshot; with --accept-loss, even if it would not be chosen
     automatically."""
     dry_run: bool = Field(False, title="Only show the plan")
     """Show what would be done, and what it needs. Change nothing."""
     force: bool = Field(False, title="Rebuild healthy stores too")
-    """Rebuild healthy store partitions, too."""
+    """Also rebuild healthy store partitions."""
     check: CheckDepth = "files"
     """How a new store is checked before it goes live. files checks its files. deep also reads every row."""
     ranges: int | None = Field(None, ge=1)
@@ -65,7 +65,7 @@ class RestoreRequest(Request):
     """Mode as-of: a time in ISO 8601 or ms. The store contains no record after this time."""
     target: Path | None = None
     """Mode as-of: an empty directory, which becomes a state directory."""
-    best_effort: bool = Field(False, title="Accept what compaction has removed")
+    best_effort: bool = Field(False, title="Build without records that compaction removed")
     """Mode as-of: if compaction has removed records, build the store without them and report this, instead of
     refusing."""
     accept_loss: bool = Field(False, title="Rebuild even if the changelog has lost something")

@@ -20,7 +20,7 @@ class SnapshotRequest(Request):
     """Name of a store. Default: all stores of the application."""
     partitions: Partitions = ()
     """Number of a partition, such as 0. Default: all partitions."""
-    accept_loss: bool = Field(False, title="Build also from a changelog that has lost something")
+    accept_loss: bool = Field(False, title="Build even if the changelog has lost something")
     """Build from the changelogs alone, even from one that was recreated or has lost records. The snapshot then begins a
     new generation."""
 

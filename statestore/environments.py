@@ -192,7 +192,7 @@ def dag_prefix() -> str:
     prefix = os.environ.get(PREFIX, "").strip()
     if not _PREFIX_TEXT.fullmatch(prefix):
         raise InputError(
-            f"{PREFIX}: expected at most 64 letters, digits, dashes, dots and underscores, found {prefix!r}"
+            f"{PREFIX}: expected at most 64 letters, digits, dashes, dots, and underscores, found {prefix!r}"
         )
     return prefix
 

@@ -137,7 +137,7 @@ class StoreSelector(NamedTuple):
             names.pop()
         try:
             if len(names) not in (1, 2):
-                raise ValueError("expected at most an application, a store and a partition")
+                raise ValueError("expected at most an application, a store, and a partition")
             *applications, store = map(check_name, names)
         except ValueError as error:
             raise InputError(

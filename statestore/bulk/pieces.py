@@ -142,7 +142,7 @@ def require_piece(path: Path, number: int, cuts: Sequence[bytes], routing: Routi
                 raise _refused(path, f"its columns are {batch.schema.names}")
             batch.validate(full=True)
             if any(batch.column(at).null_count for at in (0, 2, 3)):
-                raise _refused(path, "it has a record without a key, a timestamp or an offset")
+                raise _refused(path, "it has a record without a key, a timestamp, or an offset")
             if not batch.num_rows:
                 continue
             if not _ordered(address_of(batch), routing.suffix_bytes, routing.interval_ms or 0):

@@ -88,7 +88,7 @@ def checked_properties(given: Mapping[str, Any], source: str) -> dict[str, Any]:
             raise InputError(f"{source}: {name} and {own_name} are two names of one property; remove one of them")
         if not isinstance(value, str | int | float):
             raise InputError(
-                f"{source}: {name}: expected a string, a number, true or false, found {type(value).__name__}"
+                f"{source}: {name}: expected a string, a number, true, or false, found {type(value).__name__}"
             )
         taken[own_name] = value
     if _PROTOCOL in taken:

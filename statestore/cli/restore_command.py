@@ -73,7 +73,7 @@ def restore(
         if request.model_copy(update={"dry_run": False}) != RestoreRequest() or asked.partitions:
             raise InputError(
                 "--rollback puts replaced stores back, --release removes them. Only --application, --store, --dry-run, "
-                "--parallel and --json can be combined with them"
+                "--parallel, and --json can be combined with them"
             )
         if rollback and release:
             raise InputError("--rollback, --release: expected one of them, found both")

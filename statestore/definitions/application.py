@@ -70,7 +70,7 @@ def require_usable_by_tasks(store: StoreDefinition) -> None:
     if kind is not None and kind.ordinary_kin:
         raise ValueError(
             f"store {store.name}: only Kafka Streams' DSL creates {kind.name} stores. Where it has written them, "
-            f"they are verified, read and restored. Tasks here use {kind.ordinary_kin} stores"
+            f"they are verified, read, and restored. Tasks here use {kind.ordinary_kin} stores"
         )
     if store.format is StoreFormat.TIMESTAMPED_IN_DEFAULT:
         raise ValueError(f"store {store.name}: format {store.format} is only for time-ordered windows")
@@ -146,7 +146,7 @@ class ApplicationDefinition(Definition):
 
     def _does_something(self) -> None:
         if self.processor is None and not self.aggregations:
-            raise ValueError("expected a processor, aggregations or both, found neither")
+            raise ValueError("expected a processor, aggregations, or both, found neither")
         if not self.stores:
             raise ValueError("expected at least one store, found none")
 
@@ -159,7 +159,7 @@ class ApplicationDefinition(Definition):
         taken |= {repartition_topic(self.name, item.store) for item in self.aggregations}
         if mixed := sorted(taken.intersection(sent_to)):
             raise ValueError(
-                f"{mixed} cannot be output topics: they are the application's input, changelogs or repartition topics"
+                f"{mixed} cannot be output topics: they are the application's input, changelogs, or repartition topics"
             )
 
     def _changelogs_are_their_stores(self) -> None:
@@ -167,7 +167,7 @@ class ApplicationDefinition(Definition):
             if store.changelog is not None and changelog_number(self.name, store.name, store.changelog) is None:
                 derived = changelog_topic(self.name, store.name)
                 raise ValueError(
-                    f"the changelog topic of store {store.name} is {derived}, as in Kafka Streams, or {derived}-2, -3 "
+                    f"the changelog topic of store {store.name} is {derived}, as in Kafka Streams, or {derived}-2, -3, "
                     f"and so on after it was rewritten; found {store.changelog!r}. Rename the application or the "
                     "store, or leave `changelog` out"
                 )

@@ -137,7 +137,7 @@ class CommandLog:
         RetryError
             If the log is not the one that was looked at.
         """
-        cut = f"topic {self.topic.name} was replaced, cut or compacted since it was last read; run again"
+        cut = f"topic {self.topic.name} was replaced, cut, or compacted since it was last read; run again"
         log = self.topic.ends() if self.topic.describe() == topic else None
         if log is None or log.high_watermark < look.position or log.start > look.position:
             raise RetryError(cut)

@@ -31,5 +31,5 @@ class ValidateRequest(Request):
         if len(given) != 1 or (self.stores and not self.applications):
             application, verified, restored = (called(type(self), name, info.context) for name in sources)
             stores = called(type(self), "stores", info.context)
-            raise InputError(f"expected one of {application}, with or without {stores}, {restored} and {verified}")
+            raise InputError(f"expected one of {application} (with or without {stores}), {restored}, or {verified}")
         return self

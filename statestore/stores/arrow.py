@@ -118,7 +118,7 @@ class ArrowStore:
         """
         keys, values, timestamps = map(_one_array, (keys, values, timestamps))
         if not len(keys) == len(values) == len(timestamps):
-            raise ValueError(f"found {len(keys)} keys, {len(values)} values and {len(timestamps)} timestamps")
+            raise ValueError(f"found {len(keys)} keys, {len(values)} values, and {len(timestamps)} timestamps")
         if not len(keys):
             return
         if timestamps.null_count or not pa.types.is_int64(timestamps.type):

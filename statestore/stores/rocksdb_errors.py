@@ -30,7 +30,7 @@ def translate(error: Exception, directory: Path) -> Exception:
     if any(sign in text for sign in _NO_SPACE):
         return DiskSpaceError(f"{directory}: {text}; free some space, then run again")
     if any(sign in text for sign in _NO_ACCESS):
-        return StoreAccessError(f"{directory}: {text}; check owner, permissions, mount and limits")
+        return StoreAccessError(f"{directory}: {text}; check owner, permissions, mount, and limits")
     if text.startswith(("Corruption", "IO error", "Invalid argument", "Not found", "NotFound")):
         return StoreCorruptedError(f"RocksDB cannot read {directory}: {text}; restore it from its changelog")
     return error

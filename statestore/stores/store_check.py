@@ -32,7 +32,7 @@ def check_store(store: Any) -> None:
     """
     if api.BytesStore not in type(store).__mro__:
         raise DefinitionError(
-            f"a {type(store).__name__} is not a store; derive it from KeyValueBytesStore, WindowBytesStore or "
+            f"a {type(store).__name__} is not a store; derive it from KeyValueBytesStore, WindowBytesStore, or "
             f"SessionBytesStore of {api.__name__}, or from BytesStore for a kind of your own"
         )
     who = f"store {store.name} ({type(store).__name__})"

@@ -140,7 +140,7 @@ def load_aggregate(reference: str) -> Aggregate:
     """
     if reference == "count":
         return count()
-    expected = "made with count, sum_of, reduce_by or aggregate of statestore.tasks.aggregates"
+    expected = "made with count, sum_of, reduce_by, or aggregate of statestore.tasks.aggregates"
     found = load(reference, "aggregate", expected)
     if not isinstance(found, Aggregate):
         raise DefinitionError(f"aggregate {reference} is a {type(found).__name__}, expected one {expected}")

@@ -289,14 +289,14 @@ def test_restore_refuses(form, message, reports_dir):
         ({"application": "flight-delays", "stores": ["x"]}, "no store 'x'"),
         (
             {"application": "flight-delays", "restore_report": "restore/a.json"},
-            "expected one of application, with or without stores, restore_report and verify_report",
+            r"expected one of application \(with or without stores\), restore_report, or verify_report",
         ),
         ({"restore_report": "verify/a.json"}, "is not a RestoreReport"),
         ({"verify_report": "restore/a.json"}, "is not a VerifyReport"),
-        ({"verify_report": "verify/a.json", "stores": ["aircraft"]}, "expected one of application, with or"),
+        ({"verify_report": "verify/a.json", "stores": ["aircraft"]}, r"expected one of application \(with or"),
         (
             {"restore_report": "restore/a.json", "verify_report": "verify/a.json"},
-            "expected one of application, with or without stores, restore_report and verify_report",
+            r"expected one of application \(with or without stores\), restore_report, or verify_report",
         ),
     ],
 )

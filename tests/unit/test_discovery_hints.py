@@ -27,7 +27,7 @@ def test_every_setting_is_read():
     ("options", "expected"),
     [
         ((["../etc"], [], []), "'..' is not a valid name"),
-        ((["a/b/c:kind=window"], [], []), "at most an application, a store and a partition"),
+        ((["a/b/c:kind=window"], [], []), "at most an application, a store, and a partition"),
         ((["a/b/0_1:kind=window"], [], []), "expected a store, found a partition of it"),
         (([""], [], []), "is not a valid name"),
         ((["s:window"], [], []), "expected NAME or NAME:setting=value"),

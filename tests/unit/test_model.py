@@ -211,7 +211,7 @@ def aggregating(*aggregations, **changes):
 
 
 def test_an_application_has_a_processor_or_aggregations():
-    with pytest.raises(ValidationError, match="expected a processor, aggregations or both, found neither"):
+    with pytest.raises(ValidationError, match="expected a processor, aggregations, or both, found neither"):
         definition(processor=None)
     assert aggregating({"store": "c"}).processor is None
 

@@ -162,7 +162,11 @@ def test_names_are_taken_once_and_partitions_in_order():
         (VerifyRequest, {"depth": "deep", "sample": float("nan")}, "found nan"),
         (VerifyRequest, {"sample": 0.5}, "--sample: only depth deep compares a sample, found depth scan"),
         (SnapshotRequest, {"stores": ["a"], "partitions": [0]}, "--store, --partition: expected --application, too"),
-        (ValidateRequest, {}, "expected one of --application, with or without --store, --restore-report and --verify"),
+        (
+            ValidateRequest,
+            {},
+            r"expected one of --application \(with or without --store\), --restore-report, or --verify",
+        ),
         (ValidateRequest, {"stores": ["a"]}, "expected one of --application"),
         (ValidateRequest, {"applications": ["a"], "verify_report": "r"}, "expected one of --application"),
         (ValidateRequest, {"restore_report": "r", "verify_report": "r"}, "expected one of --application"),

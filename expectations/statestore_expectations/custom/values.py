@@ -68,7 +68,7 @@ def _rules(schema: StructType, column: str, *path: str) -> Iterator[str]:
     """Yield what Spark's JSON parser leaves open: it takes anything for text, and an absent field for null."""
     for field in schema:
         if not re.fullmatch(r"[\w -]+", field.name):
-            raise ValueError(f"a field {field.name!r} cannot be checked; expected letters, digits, _, - and spaces")
+            raise ValueError(f"a field {field.name!r} cannot be checked; expected letters, digits, _, -, and spaces")
         inner, within = f"{column}.`{field.name}`", (*path, field.name)
         if not field.nullable:
             yield f"{inner} IS NOT NULL"

@@ -22,7 +22,7 @@ from statestore.rewrite.version_rows import OPEN, version_rows
 from statestore.stores.serdes import load_serde
 from statestore_jobs.sources.decoding import SERDES, decode
 
-_DDL = "key BINARY, STRING or LONG"
+_DDL = "key BINARY, STRING, or LONG"
 _JOINED = pa.scalar(b"", pa.binary())
 _NONE = "Nothing was changed"
 
@@ -87,7 +87,7 @@ class RowEncoder:
 
     def _said(self, found: str) -> str:
         columns = [_DDL, *(f"{name} {'LONG' if size == 8 else 'INT'}" for name, size in self._shown.items())]
-        columns += ["value BINARY, STRING or LONG"]
+        columns += ["value BINARY, STRING, or LONG"]
         columns += ["timestamp LONG"] if self._store.values.timestamped else []
         columns += ["headers ARRAY<STRUCT<key: STRING, value: BINARY>>"] if self._store.values.keeps_headers else []
         return (

@@ -42,23 +42,29 @@ class TaskProgressWriter:
         self._file = ProgressFile(spec.progress)
         self._spec = spec
         self._first: int | None = None
-        self._last: TaskProgress | None = None
+        self._told: tuple[int, Counts | None] | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._last is not None:
-            self._file.end(self._last.model_copy(update={"phase": "ended"}))
+        if self._told is not None:
+            self._file.end(self._progress("ended", *self._told))
 
     def tell(self, phase: str, next_offset: int = 0, counts: Counts | None = None) -> None:
         """Say how far the task is; most calls cost no more than a look at the clock."""
-        if not (self._file.due if self._first is not None else self._file.wanted):
+        if not self._file.wanted:
             return
+        self._told = next_offset, counts
         if self._first is None and phase == "processing":
             self._first = next_offset - (counts.records_in if counts else 0)
+        elif self._first is not None and not self._file.due:
+            return
+        self._file.write(self._progress(phase, next_offset, counts))
+
+    def _progress(self, phase: str, next_offset: int, counts: Counts | None) -> TaskProgress:
         found = counts or Counts()
-        self._last = TaskProgress(
+        return TaskProgress(
             application=self._spec.application.name,
             task=str(self._spec.task),
             phase=phase,
@@ -69,4 +75,3 @@ class TaskProgressWriter:
             late_records=found.late,
             poison_records=found.poison,
         )
-        self._file.write(self._last)

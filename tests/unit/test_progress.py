@@ -62,6 +62,8 @@ def test_the_file_is_not_written_for_every_record(spec, monkeypatch, begins_at):
         for number in range(11, 200):
             progress.tell("processing", begins_at + number, Counts(records_in=number))
         assert spec.progress.stat().st_ino == first  # each write is another file, renamed
+    last = found(spec)
+    assert (last.phase, last.next, last.records_in) == ("ended", begins_at + 199, 199)
 
 
 def test_a_task_that_told_nothing_leaves_no_file(spec):

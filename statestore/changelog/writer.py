@@ -17,6 +17,7 @@ from statestore import kill_switch
 from statestore.changelog.client import client_config, make_client, translate, until_answered
 from statestore.changelog.deadline import call_within
 from statestore.changelog.group import ConsumerGroup, GroupOffset, kafka_offsets
+from statestore.changelog.stall import Stall
 from statestore.errors import (
     CommitOutcomeUnknownError,
     FencedError,
@@ -64,6 +65,7 @@ class RecordWriter:
         self._max_batch_bytes = max_batch_bytes
         self._delivered: dict[tuple[str, int], int] = {}
         self._failed: StateStoreError | None = None
+        self._stall = Stall(timeout_s)
         # A callback may be called with a Python exception already pending. No method of a base class is found then
         # (CPython's find_name_in_mro gives up), but attributes of the instance and globals are.
         self._tell_failure = self._on_failure
@@ -74,6 +76,7 @@ class RecordWriter:
                 **{
                     "partitioner": "murmur2_random",  # Kafka's own; librdkafka's default would place keys elsewhere
                     "linger.ms": 20,
+                    "throttle_cb": self._stall.note,
                     "queue.buffering.max.messages": 500_000,
                     "compression.type": "lz4",
                     "message.max.bytes": _NO_LIMIT,
@@ -103,7 +106,7 @@ class RecordWriter:
             raise InputError(f"{topic}: a record's timestamp is in ms since 1970 and above 0, found {timestamp}")
         kill_switch.reached("before produce")
         where = _ANY_PARTITION if partition is None else partition
-        deadline: float | None = None
+        waits = False
         while True:
             try:
                 if headers:
@@ -111,9 +114,11 @@ class RecordWriter:
                 else:
                     self._producer.produce(topic, value, key, where, self._on_delivery, None, timestamp)
             except BufferError as error:  # the queue is full: let deliveries drain it
-                deadline = deadline or time.monotonic() + self._timeout_s
-                if time.monotonic() > deadline:
+                if not waits:
+                    self._stall.progressed()
+                elif self._stall.left_s <= 0:
                     raise KafkaUnavailableError(f"{topic}: no record was taken for {self._timeout_s:g} s") from error
+                waits = True
                 self._serve(lambda: self._producer.poll(0.1))
             except KafkaException as error:
                 doing = f"producing to {topic}"
@@ -165,12 +170,23 @@ class RecordWriter:
         self._serve(lambda: self._producer.poll(0))
 
     def flush(self) -> dict[TopicPartition, int]:
-        """Wait until every record is acknowledged; return each partition's last offset since `begin`."""
-        left = self._serve(lambda: self._producer.flush(self._timeout_s))
-        if left:
-            raise KafkaUnavailableError(
-                f"{left} records of {self._name} were not acknowledged in {self._timeout_s:g} s"
-            )
+        """Wait until every record is acknowledged; return each partition's last offset since `begin`.
+
+        Raises
+        ------
+        KafkaUnavailableError
+            If none was acknowledged for the time of a call, waits for a quota excluded.
+        """
+        stall, before = self._stall, len(self._producer)
+        stall.progressed()
+        while left := self._serve(lambda: self._producer.flush(max(stall.left_s, 0.0))):
+            if left < before:
+                stall.progressed()
+            elif stall.left_s <= 0:
+                raise KafkaUnavailableError(
+                    f"{left} records of {self._name} are left, and none was acknowledged for {self._timeout_s:g} s"
+                )
+            before = left
         return {TopicPartition(*where): offset for where, offset in self._delivered.items()}
 
     def close(self) -> None:

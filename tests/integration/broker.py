@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from uuid import uuid4
 
+import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
@@ -255,8 +258,8 @@ def group_offset(servers: str, group: str, topic: str, partition: int = 0) -> in
         consumer.close()
 
 
-def limit_reading(servers: str, client_id: str | None, bytes_per_s: float | None) -> None:
-    """Have the broker give a client so much in a second, by a quota; None: any client, and as much as it wants."""
+def set_quota(servers: str, name: str, bytes_per_s: float | None, client_id: str | None = None) -> None:
+    """Set a quota for a client; without a rate, remove it, and without a client id, it is for any client."""
     # Here: few of the tests that import this file need it.
     from kafka import KafkaAdminClient
     from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
@@ -266,7 +269,7 @@ def limit_reading(servers: str, client_id: str | None, bytes_per_s: float | None
         entries=[
             entry(
                 entity=[entry.EntityData(entity_type="client-id", entity_name=client_id)],
-                ops=[entry.OpData(key="consumer_byte_rate", value=bytes_per_s or 0.0, remove=bytes_per_s is None)],
+                ops=[entry.OpData(key=name, value=bytes_per_s or 0.0, remove=bytes_per_s is None)],
             )
         ]
     )
@@ -274,3 +277,18 @@ def limit_reading(servers: str, client_id: str | None, bytes_per_s: float | None
         # It has no method for quotas.
         answer = admin._manager.run(admin._manager.send, request)
     assert [each.error_code for each in answer.entries] == [0]
+
+
+@contextmanager
+def limited(servers: str, name: str, bytes_per_s: float, directory: Path) -> Iterator[None]:
+    """Have the clients of this process share a quota; their configuration is in a directory meanwhile."""
+    client_id, config = unique("limited"), directory / "kafka.json"
+    config.touch(0o600)
+    config.write_text(json.dumps({"client.id": client_id}), encoding="utf-8")
+    set_quota(servers, name, bytes_per_s, client_id)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("STATESTORE_KAFKA_CONFIG", str(config))
+            yield
+    finally:
+        set_quota(servers, name, None, client_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from pathlib import Path
@@ -82,23 +81,13 @@ def test_r4_open_transaction_is_not_delivered_and_ends_the_stable_log(bootstrap_
 
 
 @pytest.mark.short_for("through librdkafka")
-def test_r2_waits_for_a_quota_are_no_stall(
-    bootstrap_servers: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client_id, stall_s = broker.unique("slow"), 3
-    config = tmp_path / "kafka.json"
-    config.touch(0o600)
-    config.write_text(json.dumps({"client.id": client_id}), encoding="utf-8")
-    monkeypatch.setenv("STATESTORE_KAFKA_CONFIG", str(config))
+def test_r2_waits_for_a_quota_are_no_stall(bootstrap_servers: str, topic: str, tmp_path: Path) -> None:
     for batch in range(6):  # larger ones than the quota allows in ten seconds would never come
         produce(bootstrap_servers, topic, [(b"k%d" % batch, os.urandom(1_000)) for _ in range(10)])
-    broker.limit_reading(bootstrap_servers, client_id, 4_000)
-    try:
+    with broker.limited(bootstrap_servers, "consumer_byte_rate", 4_000, tmp_path):
         started = time.monotonic()
-        assert _offsets(read(bootstrap_servers, topic, 0, 60, stall_s=stall_s)) == list(range(60))
-        assert time.monotonic() - started > stall_s
-    finally:
-        broker.limit_reading(bootstrap_servers, client_id, None)
+        assert _offsets(read(bootstrap_servers, topic, 0, 60, stall_s=3)) == list(range(60))
+        assert time.monotonic() - started > 3
 
 
 @pytest.mark.behaviour("R3")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 import pytest
 
 from statestore.changelog.group import ConsumerGroup, GroupOffset
-from statestore.changelog.writer import TransactionalWriter
+from statestore.changelog.writer import AtLeastOnceWriter, TransactionalWriter
 from statestore.errors import FencedError, InputError, KafkaUnavailableError, TransactionTimedOutError
 from statestore.model import TopicPartition
 from tests.integration import broker
@@ -277,3 +278,17 @@ def test_no_broker_is_an_error_within_the_timeout() -> None:
     with pytest.raises(KafkaUnavailableError):
         writer.init()
     assert time.monotonic() - started < 60
+
+
+def test_waits_for_a_quota_are_no_stall(bootstrap_servers: str, topic: str, tmp_path: Path) -> None:
+    with broker.limited(bootstrap_servers, "producer_byte_rate", 4_000, tmp_path):
+        writer = AtLeastOnceWriter(bootstrap_servers, "limited", timeout_s=2)
+        writer.begin()
+        started = time.monotonic()
+        for count in (52, 8):  # what is over the quota by the first delays the second
+            for _ in range(count):
+                writer.produce(topic, b"k", os.urandom(1_000), T0, 0)
+            last = writer.flush()
+        assert last == {TopicPartition(topic, 0): 59}
+        assert time.monotonic() - started > 2
+        writer.close()

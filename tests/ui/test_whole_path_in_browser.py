@@ -24,7 +24,7 @@ from demo.processes import Processes
 from demo.registering import register
 from statestore.model import TaskId
 from statestore.statedir.paths import TaskPaths
-from tests.integration.broker import limit_reading
+from tests.integration.broker import set_quota
 from tests.ui.browser import Person
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(1_800)]
@@ -164,7 +164,7 @@ def test_a_damaged_store_turns_red_and_is_restored_from_the_page(place, browser,
     dialog.get_by_label("Stores", exact=True).fill("aircraft")
     dialog.get_by_label("Partitions", exact=True).fill("0, 1")
     pictures.take(page, "restore-form")
-    limit_reading(place.servers, None, _SLOW_BYTES_PER_S)
+    set_quota(place.servers, "consumer_byte_rate", _SLOW_BYTES_PER_S)
     dialog.get_by_role("button", name="Start the restore").click()
     run_id = dialog.get_by_role("link", name="Run manual__").inner_text().removeprefix("Run ")
     dialog.get_by_role("button", name="Close").click()
@@ -174,7 +174,7 @@ def test_a_damaged_store_turns_red_and_is_restored_from_the_page(place, browser,
     after = offsets(page, but=before)
     assert number(after) > number(before)
     pictures.take(page, "restoring", dark=True)
-    limit_reading(place.servers, None, None)
+    set_quota(place.servers, "consumer_byte_rate", None)
 
     assert place.end("restore", run_id) == "success"
     assert place.end("validate", f"restore__{run_id}") == "success"

@@ -4,7 +4,7 @@
         driver.pipe("anna", {"cents": 5}, timestamp=1_000)
         assert driver.read("totals") == [("anna", {"cents": 5}, 1_000, ())]
 
-Processors, aggregations and stores run on the same code as in a task (`tasks/driver.py`).
+Processors, aggregations, and stores run on the same code as in a task (`tasks/driver.py`).
 """
 
 from __future__ import annotations

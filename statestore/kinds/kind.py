@@ -1,4 +1,4 @@
-"""The kind of a store: all differences between key-value, window and session stores, except for their methods.
+"""The kind of a store: all differences between key-value, window, and session stores, except for their methods.
 
 A row key is the user's key, followed by numbers of a fixed length. A kind with such numbers keeps its rows in time
 segments with one database each. The first number is the time that selects the segment, and so the row's expiry.
@@ -107,7 +107,7 @@ class StoreKind:
         Whether every version of Kafka Streams keeps the offsets of such stores in a separate file.
     ordinary_kin
         For a kind that only Kafka Streams' DSL creates: the ordinary kind with the same rows for a reader. Such stores
-        can be verified, read and restored, but tasks of this project do not use them. Empty for all other kinds.
+        can be verified, read, and restored, but tasks of this project do not use them. Empty for all other kinds.
     suite
         Suite for all stores of the kind: the name of a suite in expectations/suites, or the absolute path of a file.
     """
@@ -262,7 +262,7 @@ class StoreKind:
     # -- columns ------------------------------------------------------------------------------------------------------
 
     def columns(self, store: StoreSettings) -> tuple[Number, ...]:
-        """Columns of a row besides partition, key, value and timestamp, including those that identify the row."""
+        """Columns of a row besides partition, key, value, and timestamp, including those that identify the row."""
         return self.numbers
 
     def shown(self, numbers: Mapping[str, Any], store: StoreSettings) -> Mapping[str, Any]:

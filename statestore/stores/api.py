@@ -1,4 +1,4 @@
-"""The interface of a state store (KIP-844, KIP-1035 and KIP-258), for built-in and custom stores.
+"""The interface of a state store (KIP-844, KIP-1035, and KIP-258), for built-in and custom stores.
 
 Stores behind this interface contain bytes; typed stores with change logging wrap them (`typed.py`). A custom store
 derives from the protocol of its kind here, and a supplier returns it (`suppliers.py`). Methods that have a default in
@@ -263,7 +263,7 @@ class WindowBytesStore(BytesStore, Protocol):
 
 
 class SessionBytesStore(BytesStore, Protocol):
-    """A session store of bytes: rows by key, session start and session end (ms)."""
+    """A session store of bytes: rows by key, session start, and session end (ms)."""
 
     retention_ms: int
 

@@ -384,7 +384,7 @@ class VersionedKeyValueStore(TypedStore[K, V, VersionedBytes], ReadOnlyVersioned
 
 
 class SessionStore(TypedStore[K, V, SessionBytesStore], ReadOnlySessionStore[K, V]):
-    """A session store: values by key, session start and session end (ms, both inclusive).
+    """A session store: values by key, session start, and session end (ms, both inclusive).
 
     In a timestamped store, a value is a `ValueAndTimestamp`; in a store with headers, an `AggregationWithHeaders`.
     Ranges are returned segment by segment, and in each segment by key bytes, then by end, then by start.

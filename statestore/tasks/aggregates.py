@@ -1,4 +1,4 @@
-"""Functions of predefined aggregations: `count`, `sum_of`, `reduce_by` and `aggregate`.
+"""Functions of predefined aggregations: `count`, `sum_of`, `reduce_by`, and `aggregate`.
 
 Records are folded in batches. The given functions must therefore be pure: they depend only on their arguments, and a
 record can be passed to them more than once. An accumulator passes through its serde only at the end of a batch. A
@@ -23,7 +23,7 @@ Merger = Callable[[bytes, Any, Any], Any]
 
 @dataclass(frozen=True)
 class Aggregate:
-    """How the records of a key, a window or a session become one result.
+    """How the records of a key, a window, or a session become one result.
 
     Attributes
     ----------

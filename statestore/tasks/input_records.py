@@ -37,7 +37,7 @@ class InputRecords:
     Attributes
     ----------
     columns
-        The records: key and value (binary), timestamp (ms) and offset (int64).
+        The records: key and value (binary), timestamp (ms), and offset (int64).
     """
 
     def __init__(

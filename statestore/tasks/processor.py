@@ -45,7 +45,7 @@ class Forward(Protocol):
 
 
 class ProcessorContext:
-    """A processor's access to stores, outputs and time.
+    """A processor's access to stores, outputs, and time.
 
     Attributes
     ----------
@@ -150,7 +150,7 @@ class ProcessorContext:
         InvalidStateError
             If it is called in `close`, which follows the last commit.
         TypeError
-            If a key, value or header value is not bytes.
+            If a key, value, or header value is not bytes.
         """
         topic = self._output_topic(topic)
         _check_bytes(key, value, headers)

@@ -89,7 +89,7 @@ class ChangelogDataSource(DataSource):
     values : str, optional
         `false` omits the values: the column is null. The default is `true`.
     kind : str, optional
-        `key-value`, `window` or `session`: returns the rows of a store of this kind, as `state_store` does, and omits
+        `key-value`, `window`, or `session`: returns the rows of a store of this kind, as `state_store` does, and omits
         records without a key. With `latest`, expired windows and sessions are also omitted.
     format, window_size_ms, retention_ms, retain_duplicates : str, optional
         Settings of the store; only with `kind`. A window store needs `window_size_ms` and `retention_ms`, a session

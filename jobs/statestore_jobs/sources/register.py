@@ -10,6 +10,6 @@ from statestore_jobs.sources.state_store_metadata import StateStoreMetadataDataS
 
 
 def register(spark: SparkSession) -> None:
-    """Let `spark.read.format` find `state_store`, `state_store_metadata` and `changelog`."""
+    """Let `spark.read.format` find `state_store`, `state_store_metadata`, and `changelog`."""
     for source in (StateStoreDataSource, StateStoreMetadataDataSource, ChangelogDataSource):
         spark.dataSource.register(source)

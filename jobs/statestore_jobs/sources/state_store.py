@@ -74,11 +74,11 @@ class StateStoreDataSource(DataSource):
         Partitions to read, comma separated. By default, all tasks of the store's subtopology that have a directory are
         read, and each must have the store.
     kind : str, optional
-        `key-value`, `window`, `session` or `versioned`; for stores that only Kafka Streams' DSL creates,
-        `time-ordered-window`, `indexed-time-ordered-window`, `time-ordered-session` or `time-ordered-buffer`. The
+        `key-value`, `window`, `session`, or `versioned`; for stores that only Kafka Streams' DSL creates,
+        `time-ordered-window`, `indexed-time-ordered-window`, `time-ordered-session`, or `time-ordered-buffer`. The
         default of this and the next four options comes from the store's definition, or else from its files.
     format : str, optional
-        `plain`, `timestamped` or `headers`.
+        `plain`, `timestamped`, or `headers`.
     window_size_ms : str, optional
         Length of a window. The store's files do not show it.
     retain_duplicates : str, optional
@@ -100,7 +100,7 @@ class StateStoreDataSource(DataSource):
     values : str, optional
         `false` omits the values: the column is null. The default is `true`.
     key_serde, value_serde : str, optional
-        `bytes` (the default), `utf8`, `int64` (big-endian) or `json`, as text that is checked to be JSON.
+        `bytes` (the default), `utf8`, `int64` (big-endian), or `json`, as text that is checked to be JSON.
     value_schema : str, optional
         Fields of JSON values as DDL: the column is a struct. A missing field is null; nothing is converted to another
         type.
@@ -136,11 +136,11 @@ class StateStoreDataSource(DataSource):
     Notes
     -----
     A write accepts the columns of a read, and of these options only `application`, `store`, `state_dir`,
-    `bootstrap_servers`, `service_id` and the options for writing. Mode `overwrite` replaces all rows, with a new
+    `bootstrap_servers`, `service_id`, and the options for writing. Mode `overwrite` replaces all rows, with a new
     changelog. Mode `append` puts single rows of a key-value store, and deletes rows without a value. The documentation
     lists what is refused.
 
-    Columns: `partition` int; `key` binary, string or long; of a window store `window_start` long, `window_end` long,
+    Columns: `partition` int; `key` binary, string, or long; of a window store `window_start` long, `window_end` long,
     and `sequence` int if it retains duplicates; of a session store `session_start` long, `session_end` long
     (inclusive); of a versioned store `valid_from` long, `valid_to` long (exclusive; null: it is still valid); `value`;
     `timestamp` long (ms; null in a plain store, -1 if it is unknown, equal to `valid_from` in a versioned store); of a

@@ -105,7 +105,7 @@ class StateStoreMetadataDataSource(DataSource):
     - `sealed` string: `sealed`, `unsealed` (no seal covers its files), `broken` (a file has changed since the store was
       closed), or `in use`; null if the store is not live in a state directory.
     - `problem` string: why the store cannot be read, or not without an option; null if it can.
-    - `snapshot` string: name of the snapshot; null for a directory. For a snapshot, `position`, `open`, `sealed` and
+    - `snapshot` string: name of the snapshot; null for a directory. For a snapshot, `position`, `open`, `sealed`, and
       `problem` are null, and so is `estimated_keys` unless its rows were counted.
 
     Examples

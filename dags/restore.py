@@ -80,8 +80,9 @@ def _dag(environment: Environment) -> None:
             "snapshot": field(
                 RestoreRequest,
                 "snapshot",
-                description_md="With mode *snapshot* or *as-of*: the name of the snapshot to start from, for one store "
-                "partition. Blank: the newest usable snapshot.",
+                description="With mode snapshot or as-of: the name of the snapshot to start from, for one store "
+                "partition. Blank: the newest usable snapshot. If you accept a loss, you can name one that would not "
+                "be chosen automatically.",
             ),
             "dry_run": field(RestoreRequest, "dry_run"),
             "deep_check": Param(

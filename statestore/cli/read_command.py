@@ -146,7 +146,7 @@ def read(
     if undecoded:
         print(
             f"statestore: {len(undecoded)} rows have a key or a value that its serde cannot decode: its bytes are "
-            "shown in hexadecimal. Correct --key-serde or --value-serde",
+            f"shown in hexadecimal. {serdes.advice}",
             file=sys.stderr,
         )
     output.write_content(json, {"key": key, "more": more, "rows": [row.content() for row in found]})

@@ -15,12 +15,13 @@ from statestore.definitions.store import StoreDefinition
 from statestore.discovery.opening import Opened, close_all, open_databases
 from statestore.discovery.row_range import RowRange
 from statestore.discovery.store_directory import LiveStore
-from statestore.errors import InputError, StoreCorruptedError, UnknownFormatError
+from statestore.errors import DefinitionError, InputError, StoreCorruptedError, UnknownFormatError
 from statestore.formats.time_ordered_key import ROWS_WITHOUT_INDEX, ordinary
 from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP
 from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY
 from statestore.partition.spec import StorePartitionSpec
 from statestore.stores.abilities import NO_STREAM_TIME
+from statestore.stores.serdes import load_serde
 from statestore.stores.versioned import newest_time_in
 from statestore.verification import supplied
 
@@ -71,6 +72,16 @@ class Serdes(NamedTuple):
 
     key: SerdeName
     value: SerdeName
+
+    @property
+    def advice(self) -> str:
+        """What to do about bytes that a serde has not decoded."""
+        for name in self:
+            try:
+                load_serde(name)
+            except DefinitionError as error:
+                return str(error)
+        return "Correct --key-serde or --value-serde"
 
 
 def read_rows(

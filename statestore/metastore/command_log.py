@@ -242,6 +242,8 @@ class CommandLog:
         seen = Found(self.topic.name, topic, log, start, records, unreadable)
         wrong = damage(seen, content, unusable=bool(unusable))
         if wrong:
+            if content is not None and self.backup is not None:
+                wrong += f". The backup is {self.backup.path}"
             records = [] if content is None else content.records
             folded = fold(records)
         nothing = Look(topic, start, end, None, Catalogue(), 0, damaged=bool(wrong))

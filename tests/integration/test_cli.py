@@ -351,6 +351,11 @@ def test_read_finds_a_key_in_every_partition_that_has_it_and_rows_in_ranges(appl
     other = run("read", STORE, "key", "--key-serde", "utf8", "--value-serde", "int64", "--json", "-")
     assert [(row["value"], row["value_bytes"]) for row in json.loads(other.out)["rows"]] == [(None, b"2".hex())] * 2
     assert "2 rows have a key or a value that its serde cannot decode" in other.err
+    assert "Correct --key-serde or --value-serde" in other.err
+    absent = run("read", STORE, "key", "--key-serde", "utf8", "--value-serde", "absent:EUROS")
+    assert absent.code == 0
+    assert "serde absent:EUROS cannot be used: ModuleNotFoundError" in absent.err
+    assert "Correct --key-serde" not in absent.err
     for arguments, expected in (
         (("--time-from", "5"), "is a key-value store, whose keys have no times"),
         (("--time-from", "5", "--time-to", "5"), "--time-to: expected a time after --time-from 5, found 5"),

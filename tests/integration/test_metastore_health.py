@@ -159,6 +159,7 @@ def test_c14_a_topic_that_is_not_what_it_was_degrades_and_reads_have_the_backup(
     damage(service)
     view = _assert_degraded(service, reason, ["flights", "weather"])
     assert view.pin == before.pin
+    assert f"The backup is {service.backup}" in view.reason
     assert [entry.problem for entry in service.metastore().history()] == ["", ""]
     if seen:
         assert (metastore.view().health, metastore.view().pin) == (Health.DEGRADED, before.pin)

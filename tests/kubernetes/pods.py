@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import psutil
+
 from tests.kubernetes.manifests import IN_IMAGE, ROOT, Manifest
 
 ACCOUNT = "run/secrets/kubernetes.io/serviceaccount"
@@ -103,7 +105,7 @@ class Pod:
         """
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                ["unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "bash", "-c", script],
+                ["unshare", "--mount", "--uts", "--pid", "--fork", "bash", "-c", script],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -125,9 +127,16 @@ class Pod:
         return self._process.wait(timeout_s)
 
     def kill(self) -> None:
-        """End it, and all that it has started."""
-        self._process.kill()
-        self._process.wait(60)
+        """End it, and all that it has started.
+
+        All of it ends with the first process of its namespace. `--kill-child` does not reach that: the kernel forgets
+        the signal of a process that becomes another user.
+        """
+        if self._process.poll() is None:
+            for first in psutil.Process(self._process.pid).children():
+                first.kill()
+            self._process.kill()
+            self._process.wait(60)
 
     def _environment(self, container: Manifest, config: Callable[[str], Mapping[str, str]]) -> dict[str, str]:
         fields = {

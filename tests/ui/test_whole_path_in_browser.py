@@ -24,15 +24,16 @@ from demo.processes import Processes
 from demo.registering import register
 from statestore.model import TaskId
 from statestore.statedir.paths import TaskPaths
-from tests.integration.broker import set_quota
+from tests.integration.broker import set_quota, set_topic_config
 from tests.ui.browser import Person
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(1_800)]
 
 FLIGHTS = 40_000
-#: So much the broker gives in one answer, so that reading takes many, and so slowly a restore reads while a person
-#: watches it: for a minute and more, unless it is let go.
-_ANSWER_BYTES, _SLOW_BYTES_PER_S = 16_384, 8_000
+CHANGELOG = "flight-delays-aircraft-changelog"
+#: So large are the batches of a changelog, and what the broker gives in one answer; and so slowly a restore reads while
+#: a person watches it: in many steps, each of a second or two.
+_BATCH_BYTES, _SLOW_BYTES_PER_S = 4_096, 1_000
 _RUN_S = 600
 _DAGS = ["metastore", "process", "verify", "restore", "validate"]
 
@@ -43,10 +44,11 @@ class Place:
     def __init__(self, processes: Processes, root: Path) -> None:
         self.installation = Installation(root)
         self.installation.create()
-        settings = {"fetch.max.bytes": str(_ANSWER_BYTES)}
+        settings = {"fetch.max.bytes": str(_BATCH_BYTES)}
         self.servers = Kafka(processes, self.installation.kafka_dir, settings=settings).start()
         produce_flights(self.servers, root / "flights.json", limit=FLIGHTS)
         register(processes, self.installation, self.servers)
+        set_topic_config(self.servers, CHANGELOG, **{"max.message.bytes": str(_BATCH_BYTES)})
         self.airflow = Airflow(processes, self.installation, self.servers, schedules=False)
         self.client = self.airflow.start()
         self.client.wait_for_dags(_DAGS, 240)

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.command import Asked, main
-from benchmarks.measure import SMALL, Result
+from benchmarks.measure import SMALL, Result, plot
 from benchmarks.page_reports import fill
 from demo.processes import ServiceError
 
@@ -56,9 +56,12 @@ def _run(directory: Path) -> dict[str, float]:
     return found
 
 
-def _no_picture(name: str, results: list[Result]) -> None:
-    """Draw nothing: bars of one system compare nothing."""
+def _draw(name: str, results: list[Result]) -> None:
+    """Draw a panel for each look, with a bar for each number of store partitions."""
+    apart = [(result, result.case.partition(" store partitions: ")) for result in results]
+    shown = [Result(look, partitions, result.unit, result.runs) for result, (partitions, _, look) in apart]
+    plot(name, sorted(shown, key=lambda result: list(_CASES).index(result.case)))
 
 
 if __name__ == "__main__":
-    main("page", run, _no_picture)
+    main("page", run, _draw)

@@ -33,7 +33,7 @@ BATCH = 10_000
 #: After so many records it is asked whether a commit is due.
 _ASK_EVERY = 8
 #: So many records, or bytes of them, are given to `process_batch` at most, but for the last part that comes.
-_BATCH_RECORDS, _BATCH_BYTES = 500_000, 32 * 1024 * 1024
+_BATCH_RECORDS, _BATCH_BYTES = 500_000, 64 * 1024 * 1024
 _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 
 

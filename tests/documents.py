@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,3 +48,31 @@ def to_run(document: str, *languages: str, heading: str | None = None) -> list[s
         for block in blocks(document)
         if block.language in languages and not block.is_example and heading in (None, block.heading)
     ]
+
+
+def in_bash(
+    text: str, directory: Path, settings: Mapping[str, str], timeout_s: float = 300
+) -> subprocess.CompletedProcess[str]:
+    """Run text in bash, which ends at the first command that fails, as a reader of an installation would.
+
+    Parameters
+    ----------
+    directory
+        Where it runs, and where Python finds an application's modules.
+    settings
+        Variables of the environment, which has no other settings of ours.
+    """
+    others = {name: value for name, value in os.environ.items() if not name.startswith("STATESTORE_")}
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", text],
+        cwd=directory,
+        env={
+            **others,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(directory),
+            **settings,
+        },
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+    )

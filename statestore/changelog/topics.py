@@ -231,20 +231,28 @@ class Topics:
     def make(self, name: str, partitions: int, config: dict[str, str]) -> Topic:
         """Create a topic as `create`, and return it when the brokers show it."""
         self.create(name, partitions, config)
-        return self._appeared(name)
+        return self.appeared(name)
 
-    def create(self, name: str, partitions: int, config: dict[str, str]) -> None:
-        """Create a topic with the brokers' replication factor; one that appeared meanwhile is taken as it is."""
+    def create(self, name: str, partitions: int, config: dict[str, str]) -> bool:
+        """Create a topic with the brokers' replication factor; one that appeared meanwhile is taken as it is.
+
+        Returns
+        -------
+        bool
+            True: this call has made it. False: somebody else has, or this call has and was not answered.
+        """
         new = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=config)
 
-        def ask(timeout_s: float) -> None:
+        def ask(timeout_s: float) -> bool:
             try:
                 self._admin.client(timeout_s).create_topics([new], request_timeout=timeout_s)[name].result()
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
+                return False
+            return True
 
-        until_answered(ask, f"creating topic {name}", self._timeout_s)
+        return until_answered(ask, f"creating topic {name}", self._timeout_s)
 
     def delete(self, name: str) -> None:
         """Delete a topic with all its records, and wait until the brokers no longer show it."""
@@ -263,7 +271,7 @@ class Topics:
                 raise KafkaUnavailableError(f"topic {name} was deleted, but still exists after {self._timeout_s:g} s")
             time.sleep(_PAUSE_S)
 
-    def _appeared(self, name: str) -> Topic:
+    def appeared(self, name: str) -> Topic:
         """Wait until the brokers show a topic that was just created: one learns of it later than another."""
         deadline = time.monotonic() + self._timeout_s
         while (topic := self.describe([name]).get(name)) is None:

@@ -60,7 +60,10 @@ def make_changelog(topics: Topics, name: str, partitions: int, config: Mapping[s
     config = {**config, "cleanup.policy": "compact"}
     if COMPACTION_LAG in config:
         config[COMPACTION_LAG] = config.get("max.compaction.lag.ms", _FOREVER_MS)
-    topic = topics.make(name, partitions, config)
+    made = topics.create(name, partitions, config)
+    topic = topics.appeared(name)
+    if made:
+        return topic
     there = topics.topic_configs([name])[name]
     wrong = [key for key, value in config.items() if there.get(key) != value]
     if topic.partitions != partitions or wrong or surplus(topics, topic, [0] * partitions):

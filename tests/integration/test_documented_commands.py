@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -13,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import to_run
+from tests.documents import in_bash, to_run
 from tests.session.broker import running_broker
 
 pytestmark = pytest.mark.long
@@ -56,21 +54,14 @@ producer.flush()
 
 @dataclass(frozen=True)
 class Shop:
-    """A directory with the application, and the environment of its commands."""
+    """A directory with the application, and the settings of its commands."""
 
     directory: Path
-    environment: dict[str, str]
+    settings: dict[str, str]
 
     def run(self, text: str) -> subprocess.CompletedProcess[str]:
         """Run the text in bash, which ends at the first command that fails."""
-        return subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", text],
-            cwd=self.directory,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        return in_bash(text, self.directory, self.settings)
 
     def codes(self, texts: list[str]) -> list[int]:
         """Run each text, and return how it ended."""
@@ -95,9 +86,6 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         shop = Shop(
             directory,
             {
-                **{name: value for name, value in os.environ.items() if not name.startswith("STATESTORE_")},
-                "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-                "PYTHONPATH": str(directory),
                 "STATESTORE_BOOTSTRAP_SERVERS": servers,
                 **{f"STATESTORE_{name.upper()}_DIR": str(directory / name) for name in ("state", "reports")},
             },

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.documents import to_run
+from tests.documents import in_bash, to_run
 from tests.session.broker import running_broker
 
 
@@ -17,22 +14,13 @@ from tests.session.broker import running_broker
 def test_each_step_of_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     with running_broker(tmp_path / "broker") as servers:
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", "\n".join(to_run("docs/tutorial.md", "bash"))],
-            cwd=tmp_path / "work",
-            env={
-                **{name: value for name, value in os.environ.items() if not name.startswith("STATESTORE_")},
-                "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-                "PYTHONPATH": str(tmp_path / "work"),
-                "STATESTORE_BOOTSTRAP_SERVERS": servers,
-                "STATESTORE_STATE_DIR": str(tmp_path / "state"),
-                "STATESTORE_REPORTS_DIR": str(tmp_path / "reports"),
-                "STATESTORE_DATA_DOCS_DIR": str(tmp_path / "data_docs"),
-            },
-            capture_output=True,
-            text=True,
-            timeout=540,
-        )
+        settings = {
+            "STATESTORE_BOOTSTRAP_SERVERS": servers,
+            "STATESTORE_STATE_DIR": str(tmp_path / "state"),
+            "STATESTORE_REPORTS_DIR": str(tmp_path / "reports"),
+            "STATESTORE_DATA_DOCS_DIR": str(tmp_path / "data_docs"),
+        }
+        done = in_bash("\n".join(to_run("docs/tutorial.md", "bash")), tmp_path / "work", settings, 540)
     assert done.returncode == 0, done.stderr
     rows = [line.split("│")[1:-1] for line in done.stdout.splitlines() if line.startswith("│ shop/")]
     said = [[cell.strip() for cell in row] for row in rows]

@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from demo.processes import wait_until
 from statestore.changelog.group import committed_offsets
 from statestore.changelog.topics import Topics
 from statestore.errors import InputError
-from tests.documents import to_run
+from tests.documents import in_bash, to_run
 from tests.session.broker import running_broker
 
 GUIDE = "docs/kafka-streams.md"
@@ -172,22 +171,12 @@ class Example:
 
     def bash(self, text: str) -> str:
         """Run commands of the guide, which must succeed."""
-        environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("STATESTORE_")},
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(self.directory),
+        settings = {
             "STATESTORE_BOOTSTRAP_SERVERS": self.servers,
             "STATESTORE_STATE_DIR": str(self.state_dir),
             "STATESTORE_REPORTS_DIR": str(self.directory / "reports"),
         }
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", text],
-            cwd=self.directory,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        done = in_bash(text, self.directory, settings)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

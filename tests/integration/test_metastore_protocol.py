@@ -164,7 +164,7 @@ def test_c7_a_writer_that_is_always_fenced_gives_up_at_a_bound(
     writer = CommandWriter(log, lambda: _writer(service), 20, no_pause)
     with (
         at(monkeypatch, SENT, lambda: _writer(service).init(), times=4),
-        pytest.raises(MetastoreContendedError, match="came first 4 times"),
+        pytest.raises(MetastoreContendedError, match="wrote first 4 times"),
     ):
         writer.submit(put("weather"))
     assert pauses == [1, 2, 3]

@@ -171,7 +171,7 @@ def test_a_file_of_a_snapshot_with_other_bytes_is_found_by_depth_deep(nodes: Nod
     assert nodes.verify_on("b").status is Status.OK
     row = nodes.verify_on("b", "deep")
     assert (row.status, row.action) == (Status.CORRUPT, Action.FULL)
-    assert "other bytes" in row.detail
+    assert "does not have the SHA-256 that is its name" in row.detail
 
 
 @pytest.mark.long

@@ -148,7 +148,7 @@ def test_what_was_opened_before_its_generation_was_begun_is_not_followed_by_what
         break_seal(spec.paths, STORE)  # as an application does that opens it
     before = archived.snapshots()
     refused = snapshot_from_log(spec, "first", TINY_RUN, tmp_path)
-    assert "is here by a rollback: back, of which there is no snapshot" in refused.failure.message
+    assert "was put in place by a rollback: back. It has no snapshot" in refused.failure.message
     assert archived.snapshots() == before
     assert snapshot_from_log(spec, "second", TINY_RUN, tmp_path, accept_loss=True).failure is None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -25,6 +25,7 @@ from statestore.errors import (
     StateStoreError,
     TopicMismatchError,
 )
+from statestore.model import TopicPartition
 
 T = TypeVar("T")
 
@@ -43,6 +44,8 @@ _PASSING = frozenset(
     }
 )
 _PAUSE_S = 0.1
+#: For so long what a client has learned of leaders is not asked for again; it forgets it after 15 minutes.
+_LEARNED_S = 300.0
 #: How a broker, or our own client, says that we may not come in; only another configuration helps.
 _REFUSED = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 _UNAVAILABLE = _PASSING | frozenset(
@@ -79,6 +82,9 @@ def client_config(bootstrap_servers: str, **overrides: Any) -> dict[str, Any]:
 
     librdkafka's own connection messages go to its log only at level error: a deadline of ours reports an outage.
 
+    A topic that is missing stays missing. By default, brokers create one when a producer, or an admin client, asks who
+    leads it: a changelog that was deleted would be there again, empty, and with settings that lose records.
+
     Raises
     ------
     InputError
@@ -88,6 +94,7 @@ def client_config(bootstrap_servers: str, **overrides: Any) -> dict[str, Any]:
         "client.id": f"statestore-{os.getpid()}",
         "log_level": 2,
         "socket.keepalive.enable": True,
+        "allow.auto.create.topics": False,
         **checked_properties(read_kafka_config(), KAFKA_CONFIG),
         "bootstrap.servers": bootstrap_servers,
         **overrides,
@@ -156,9 +163,39 @@ class Admin:
         found.poll(0)  # else it would keep what it has to report for ever
         return found
 
+    def learn_leaders(self, partitions: Iterable[TopicPartition], timeout_s: float) -> None:
+        """Have the client find out who leads partitions, so that it need not with its next request to these.
+
+        librdkafka 2.16 may crash the process where it must: if another answer tells it while such a request is made,
+        two threads have its state (`rd_kafka_topic_partition_list_query_leaders_async`).
+
+        Raises
+        ------
+        KafkaException
+            If a partition is not there, or nobody leads it now.
+        """
+        client, kept_of_client = self.client(timeout_s), self._kept
+        with kept_of_client.lock:
+            learned = kept_of_client.learned.setdefault(self._servers, {})
+            now = time.monotonic()
+            unknown = {where for where in partitions if now - learned.get(where, -_LEARNED_S) >= _LEARNED_S}
+        if not unknown:
+            return
+        names = {where.topic for where in unknown}
+        topics = client.list_topics(names.pop() if len(names) == 1 else None, timeout=timeout_s).topics
+        for name, number in unknown:
+            if name not in topics or number not in topics[name].partitions:
+                raise KafkaException(KafkaError(KafkaError._NOENT))
+            if topics[name].partitions[number].leader < 0:
+                raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+        with kept_of_client.lock:
+            learned.update(dict.fromkeys(unknown, now))
+
     def forget(self) -> None:
         """Make a new client when the next one is needed, which remembers nothing of the brokers."""
-        self._kept.admins.pop(self._servers, None)
+        with self._kept.lock:
+            self._kept.admins.pop(self._servers, None)
+            self._kept.learned.pop(self._servers, None)
 
 
 def _connected(bootstrap_servers: str, timeout_s: float) -> AdminClient:

@@ -39,6 +39,8 @@ class Kept:
     ----------
     admins
         Clients by the brokers' addresses.
+    learned
+        When (s) each client has learned who leads which partitions.
     lock
         To be held while one is made.
     """
@@ -46,6 +48,7 @@ class Kept:
     def __init__(self) -> None:
         self.process = os.getpid()
         self.admins: dict[str, AdminClient] = {}
+        self.learned: dict[str, dict[TopicPartition, float]] = {}
         self.lock = Lock()
         self._leaders: dict[str, dict[TopicPartition, Address]] = {}
         self._idle: dict[_Idle, list[Connection]] = {}

@@ -31,7 +31,7 @@ _LARGEST_ANSWER = 1024 * 1024
 
 #: What is known of each setting: what it means here, or that it means nothing for one connection.
 _KNOWN = {
-    *("bootstrap.servers", "client.id", "log_level", "socket.keepalive.enable"),
+    *("bootstrap.servers", "client.id", "log_level", "socket.keepalive.enable", "allow.auto.create.topics"),
     *("client.dns.lookup", "broker.address.family"),
     *("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password"),
     *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password"),

@@ -402,6 +402,7 @@ class Topics:
         def ask(timeout_s: float) -> None:
             admin = self._admin.client(timeout_s)
             try:
+                self._admin.learn_leaders(before, timeout_s)
                 for future in admin.delete_records(asked, request_timeout=timeout_s).values():
                     future.result()
             except KafkaException as error:
@@ -422,8 +423,9 @@ class Topics:
 
         def ask(timeout_s: float) -> dict[TopicPartition, _Listed]:
             admin, attempt_s = self._admin.client(timeout_s), min(timeout_s, _LISTING_S)
-            futures = admin.list_offsets(asked, isolation_level=isolation, request_timeout=attempt_s)
             try:
+                self._admin.learn_leaders(specs, attempt_s)
+                futures = admin.list_offsets(asked, isolation_level=isolation, request_timeout=attempt_s)
                 listed = {TopicPartition(at.topic, at.partition): future.result() for at, future in futures.items()}
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.FENCED_LEADER_EPOCH:

@@ -182,9 +182,12 @@ def _require_successor(spec: StorePartitionSpec, objects: ObjectStore, found: Hi
         raise SnapshotError(
             f"{spec.store_partition} is not published: {why}; verify it with depth deep, and restore it"
         )
-    lost = None if known is not None else archived_loss(spec, found, newest_snapshot(objects, found))
-    # What nothing rules out of a versioned store is as likely as not, and clean-up takes a later snapshot for its heir.
-    refused = (Loss.LIKELY,) if spec.store.rows_are_records else (Loss.LIKELY, Loss.UNPROVEN)
+    newest = None if known is not None else newest_snapshot(objects, found)
+    lost = None if known is not None else archived_loss(spec, found, newest)
+    # What nothing rules out of a versioned store is as likely as not, and so is what a person has put there instead of
+    # what the log gives. Clean-up takes a later snapshot for the heir of an earlier one.
+    unlikely = spec.store.rows_are_records and (newest is None or newest.by_hand is None)
+    refused = (Loss.LIKELY,) if unlikely else (Loss.LIKELY, Loss.UNPROVEN)
     if lost is not None and lost.loss in refused:
         raise SnapshotError(
             f"{spec.store_partition} is not published: {lost.why}, so it may lack what its snapshots have; restore it "
@@ -259,7 +262,7 @@ def snapshot_loss(spec: StorePartitionSpec, snapshot: Manifest) -> Lost:
     servers, timeout_s, where = spec.bootstrap_servers, spec.kafka_timeout_s, spec.partition
     log = Topics(servers, timeout_s).log_ranges([where])[where]
     time_ms = stream_time_at_least(spec, log) if needs_stream_time(spec, snapshot.record, log) else None
-    return rebuild_loss(
+    lost = rebuild_loss(
         Had(snapshot.committed is not None, snapshot.committed, snapshot.record),
         Supply(
             spec.changelog,
@@ -271,6 +274,9 @@ def snapshot_loss(spec: StorePartitionSpec, snapshot: Manifest) -> Lost:
         retention_ms=spec.store.row_retention_ms,
         now_ms=clock.now_ms(),
     )
+    if lost.loss is Loss.NONE and snapshot.by_hand is not None:
+        return Lost(Loss.UNPROVEN, f"it was put in place by {snapshot.by_hand}, and its log need not give its rows")
+    return lost
 
 
 def compared_end(spec: StorePartitionSpec, snapshot: Manifest) -> LogComparison | None:

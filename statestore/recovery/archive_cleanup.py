@@ -143,7 +143,9 @@ class _Logs:
         return (
             newest.generation != snapshot.generation
             or newest.record.topic_id != snapshot.record.topic_id
-            or (snapshot.record.adopted and not newest.record.adopted)  # that one was built anew, from the log alone
+            # That one was built anew, from the log alone.
+            or (snapshot.record.adopted and not newest.record.adopted)
+            or (snapshot.by_hand is not None and newest.by_hand is None)
         )
 
     def _loss(self, snapshot: Manifest) -> Loss:

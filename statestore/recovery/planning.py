@@ -186,8 +186,8 @@ def rebuild_snapshots(spec: RestoreSpec, mode: str | None, logs: Logs, now_ms: i
     """Yield the snapshots that a rebuild begins with, the best first; none: it reads the whole log.
 
     Mode `auto` uses those from which fewer bytes are read than the whole log has; of a versioned store any, as it may
-    have what compaction has removed from the log. Who forces a rebuild of a store that may be whole does not trust it,
-    and so not its snapshots.
+    have what compaction has removed from the log; and any of what a person has put in place, as the log need not give
+    that. Who forces a rebuild of a store that may be whole does not trust it, and so not its snapshots.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ def rebuild_snapshots(spec: RestoreSpec, mode: str | None, logs: Logs, now_ms: i
     size = None
     for snapshot in admissible_snapshots(store, logs, now_ms):
         size = estimated_bytes(store, logs) if size is None else size
-        if sum(bytes_from(store, snapshot, logs, size)) >= size:
+        if snapshot.by_hand is None and sum(bytes_from(store, snapshot, logs, size)) >= size:
             return  # from an older one, more of the log is read
         yield snapshot
 

@@ -271,6 +271,8 @@ def _replace(
         exact = None if mode != "full" or store.store.rows_are_records else not _lacks_versions(store, logs)
         if not begins and exact is False and loss is not Loss.NONE:
             begins = f"a rebuild from its log alone: {LACKS_VERSIONS}"  # its snapshots may have what the log lacks
+        if not begins and mode == "full" and (chosen := _chosen_by_hand(store)) is not None:
+            begins = f"a rebuild from its log alone: before, it was put in place by {chosen}"
         if against:  # its log does not give it, so a rebuild would not either
             record = record.model_copy(update={"adopted": True})
         grown = _grown_from(store, mode, snapshot, begins)
@@ -356,6 +358,21 @@ def _lacks_versions(store: StorePartitionSpec, logs: Logs) -> bool:
     if lacks:
         _log.warning("restore: %s is built from its log alone, and %s", store.store_partition, LACKS_VERSIONS)
     return lacks
+
+
+def _chosen_by_hand(store: StorePartitionSpec) -> str | None:
+    """Say by what a person has put in place the store of the newest snapshot; None: by nothing, or nobody knows.
+
+    Who does not know it is not in the way of that snapshot: a store of the log alone is not published then.
+    """
+    if store.archive is None:
+        return None
+    try:
+        newest = known_of(store)
+    except (ArchiveUnavailableError, ArchiveAccessError) as error:
+        _log.warning("restore: %s: what its snapshots are of is unknown: %s", store.store_partition, error)
+        return None
+    return None if newest is None else newest.by_hand
 
 
 def _mistrusts(spec: RestoreSpec, found: VerifyRow) -> bool:

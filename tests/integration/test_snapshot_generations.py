@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from statestore.archive.cleanup import mark
+from statestore.archive.cleanup import Retention, mark
 from statestore.archive.grown_from import beginning
 from statestore.archive.snapshots import history, mark_suspect, read_manifest
 from statestore.durable import write_durably
 from statestore.partition import snapshots as publication
 from statestore.partition.generations import superseded
 from statestore.partition.rollback import RollbackSpec, roll_back
+from statestore.recovery.archive_cleanup import clean_archive
 from statestore.recovery.snapshot_building import snapshot_from_log
 from statestore.reports import Action, Status
 from statestore.statedir.seal import break_seal
@@ -193,10 +194,8 @@ def test_a_store_with_nothing_to_do_is_published_again_if_its_archive_was_emptie
     assert (row.snapshot, row.files) == (None, 0)
 
 
-@pytest.mark.parametrize("published", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_what_a_person_has_put_back_is_not_replaced_unasked_because_its_log_does_not_give_it(
-    archived: Archived, tmp_path: Path, published: bool
-) -> None:
+def _chosen(archived: Archived, **changes: Any) -> None:
+    """Put back, and publish, what the log does not give."""
     archived.process(ROWS)
     spec = archived.store_spec()
     opened = open_key_value_store(spec.store, spec.live)
@@ -204,8 +203,15 @@ def test_what_a_person_has_put_back_is_not_replaced_unasked_because_its_log_does
     opened.commit({spec.partition: archived.committed()})
     opened.close()
     archived.restored("full", force=True)
-    _rolled_back(archived, **({"archive": archived.archive} if published else {}))
+    _rolled_back(archived, **changes)
     assert archived.process([(b"new", b"value")]).snapshots[0].failure is None
+
+
+@pytest.mark.parametrize("published", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_what_a_person_has_put_back_is_not_replaced_unasked_because_its_log_does_not_give_it(
+    archived: Archived, tmp_path: Path, published: bool
+) -> None:
+    _chosen(archived, **({"archive": archived.archive} if published else {}))
     for _ in range(2):
         found = archived.verify("deep")
         assert (found.status, found.action) == (Status.DIVERGED, Action.BY_HAND)
@@ -215,6 +221,45 @@ def test_what_a_person_has_put_back_is_not_replaced_unasked_because_its_log_does
         archived.restored()
     archived.restored("full", force=True, accept_loss=True)
     assert archived.verify("deep").healthy
+
+
+def test_what_a_person_has_put_back_outlives_its_node_although_its_log_is_smaller(archived: Archived) -> None:
+    _chosen(archived)
+    archived.lose_all()
+    row = archived.restored("auto")
+    assert (row.mode, row.before) == ("snapshot", Status.MISSING)
+    assert archived.contents()[b"key-000"].value == b"chosen"
+    assert archived.verify("deep").action is Action.BY_HAND
+
+
+@pytest.mark.long
+def test_what_a_person_has_put_back_is_not_followed_by_what_a_task_begins_anew(archived: Archived) -> None:
+    _chosen(archived)
+    before = archived.snapshots()
+    archived.lose_all()
+    (row,) = archived.process([(b"newer", b"value")]).snapshots
+    assert "is not published: it was put in place by a rollback" in row.failure.message
+    assert archived.snapshots() == before
+    assert archived.restored(force=True).snapshot == before[0]
+    assert archived.contents()[b"key-000"].value == b"chosen"
+
+
+@pytest.mark.parametrize("by", ["restore", pytest.param("snapshot create", marks=pytest.mark.long)])
+def test_clean_up_keeps_what_a_person_had_put_back_before_a_rebuild_from_the_log(
+    archived: Archived, tmp_path: Path, by: str
+) -> None:
+    _chosen(archived)
+    (chosen,) = archived.snapshots()
+    if by == "restore":
+        assert archived.restored("full", force=True, accept_loss=True).published.failure is None
+    else:
+        spec = archived.store_spec(archive=archived.archive)
+        assert snapshot_from_log(spec, "first", TINY_RUN, tmp_path, accept_loss=True).failure is None
+    (newest,) = archived.snapshots()
+    assert newest.startswith("00000002-")
+    clean_archive(archived.archive, archived.servers, 60, Retention(1, 0, 0), dry_run=False)
+    (directory,) = archived.directories()
+    assert [str(found.name) for found in history(archived.objects, directory).snapshots] == [newest, chosen]
 
 
 def test_an_older_copy_is_not_used_once_another_node_has_put_something_else_in_its_place(

@@ -8,9 +8,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from statestore.archive.grown_from import GrownFrom, read_grown_from
 from statestore.definitions.store import StoreDefinition
 from statestore.durable import remove_durably, remove_tree, rename_durably
-from statestore.errors import InvalidStateError, StoreCorruptedError
+from statestore.errors import InvalidStateError, SnapshotError, StoreCorruptedError
 from statestore.reports import Loss
 from statestore.statedir.lock import require_alone
 from statestore.statedir.paths import TaskPaths
@@ -89,7 +90,8 @@ def waits_for_a_person(paths: TaskPaths, store: str, label: str) -> str | None:
     except InvalidStateError:
         return UNREADABLE
     if beside.loss is Loss.NONE:
-        return None if _has_same_log(paths, store, beside.record) else ANOTHER_LOG
+        same = _has_same_log(paths, store, beside.record)
+        return _chosen_by_hand(paths, store, beside.snapshot) if same else ANOTHER_LOG
     if beside.loss is None:
         return UNJUDGED
     return f"it was {beside.status}, and {beside.why}"
@@ -101,6 +103,25 @@ def _has_same_log(paths: TaskPaths, store: str, kept: str | None) -> bool:
         return True
     live, replaced = read_record(paths, store), _record_of(kept)
     return live is not None and replaced is not None and live.topic_id == replaced.topic_id
+
+
+def _chosen_by_hand(paths: TaskPaths, store: str, kept: str | None) -> str | None:
+    """Say by what a person has put a predecessor in place, of which its log need not give the rows.
+
+    Returns
+    -------
+    str or None
+        None: by nothing, or the live store grew from it.
+    """
+    if kept is None:
+        return None
+    try:
+        chosen, live = GrownFrom.model_validate_json(kept.splitlines()[0]).by_hand, read_grown_from(paths, store)
+    except (IndexError, ValueError, SnapshotError):
+        return UNREADABLE
+    if chosen is None or (live is not None and live.by_hand == chosen):
+        return None
+    return f"it was put in place by {chosen}, and its changelog need not give its rows"
 
 
 def _record_of(kept: str | None) -> StoreRecord | None:

@@ -16,7 +16,7 @@ from statestore.definitions.store import StoreDefinition
 from statestore.durable import remove_durably, write_durably
 from statestore.formats import checkpoint_file
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.partition.quarantine import quarantined
+from statestore.partition.quarantine import quarantined, release_validated, waits_for_a_person
 from statestore.partition.rollback import RollbackRow, RollbackSpec, roll_back
 from statestore.recovery.restore import restore
 from statestore.reports import Status, VerifyRow
@@ -161,6 +161,30 @@ def test_offsets_of_a_checkpoint_file_come_back_with_their_store(bootstrap_serve
 
     assert found(application) == before
     assert checkpoint_file.read(spec.paths.checkpoint) == {spec.partition: 0}
+
+
+@pytest.mark.parametrize("then", ["damaged", pytest.param("behind", marks=pytest.mark.long)])
+def test_what_was_put_back_waits_for_a_person_unless_its_successor_has_all_of_it(
+    bootstrap_servers: str, tmp_path: Path, then: str
+) -> None:
+    application = Application(bootstrap_servers, tmp_path)
+    application.process([(b"key-%03d" % number, b"1") for number in range(200)])
+    offsets = {application.store_spec().partition: application.committed()}
+    application.write_anew({b"chosen": ValueAndTimestamp(b"7", T0)}, offsets=offsets)
+    application.restore("full", force=True, label="first")
+    rolled_back(application)
+    application.process([(b"a", b"1")])
+    if then == "damaged":
+        flip_bit(application.live)
+    else:
+        broker.transaction(application.servers, application.changelog, [(b"b", b"1")])
+    row = application.restore(label="second")
+    assert row.mode == ("full" if then == "damaged" else "tail")
+    paths, chosen = application.store_spec().paths, b"chosen" in application.contents()
+    kept = waits_for_a_person(paths, STORE, Path(row.quarantine or "").name)
+    assert (chosen, kept is None) == ((False, False) if then == "damaged" else (True, True)), kept
+    with locked(paths):
+        assert release_validated(paths, application.store_spec().store, "second") == (kept is None)
 
 
 # -- killed -----------------------------------------------------------------------------------------------------------

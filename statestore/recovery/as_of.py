@@ -29,6 +29,7 @@ from statestore.recovery.spec import RestoreSpec
 from statestore.requests.restore import AsOf
 from statestore.statedir.paths import OWN_DIRECTORY
 from statestore.statedir.record import StoreRecord, read_record
+from statestore.statedir.rewritten import rewritten_records
 
 _CLAIM = Path(OWN_DIRECTORY, "as-of.json")
 
@@ -121,7 +122,7 @@ def point_range(store: StorePartitionSpec, as_of: AsOf) -> Logs:
     Raises
     ------
     InputError
-        If the point lies before the log's start or after its end; with the numbers.
+        If the point lies before the log's start or after its end, or among the rows of a rewrite; with the numbers.
     TopicMismatchError
         If the changelog does not exist.
     """
@@ -136,7 +137,21 @@ def point_range(store: StorePartitionSpec, as_of: AsOf) -> Logs:
     end = (
         _end_at_offset(partition, log, as_of) if as_of.timestamp_ms is None else _end_at_time(store, log, topics, as_of)
     )
+    _require_after_rewrite(store, as_of, end)
     return {partition: LogRange(log.start, end, end)}
+
+
+def _require_after_rewrite(store: StorePartitionSpec, as_of: AsOf, end: int) -> None:
+    """Refuse a point among the rows that a rewrite has written: no store ever had only some of them."""
+    assert store.changelog is not None
+    number = store.partition.partition
+    rows = rewritten_records(store.state_dir, store.application, store.changelog.topic_id, number)
+    if end < rows:
+        raise InputError(
+            f"as of {as_of}: the point is at offset {end - 1} of {store.partition}. A rewrite wrote the offsets 0 to "
+            f"{rows - 1} as the rows of the store, in no order of time, so the store never had only some of them. Name "
+            f"a later point, such as offset {rows - 1}"
+        )
 
 
 def _end_at_offset(partition: TopicPartition, log: LogRange, as_of: AsOf) -> int:

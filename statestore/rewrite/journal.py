@@ -27,6 +27,7 @@ from statestore.durable import read_checked, remove_durably, write_checked
 from statestore.errors import InvalidStateError
 from statestore.model import StoreFormat, TopicPartition, check_name
 from statestore.statedir.paths import rewrite_journal
+from statestore.statedir.rewritten import keep_rewritten
 
 Kind = Literal["reseed", "overwrite", "transform", "rewrite", "undo"]
 _UNREADABLE = {
@@ -215,6 +216,12 @@ def write_journal(state_dir: Path, journal: RewriteJournal) -> None:
 def remove_journal(state_dir: Path, rewrite: Rewrite) -> None:
     """Remove it: the rewrite is done, or nothing is left of it."""
     remove_durably(rewrite.path(state_dir))
+
+
+def keep_records(state_dir: Path, journal: RewriteJournal) -> None:
+    """Write down how many records at the start of the new changelogs are from the rewrite, durably."""
+    for new in journal.topics.values():
+        keep_rewritten(state_dir, journal.application, new.topic_id, new.records)
 
 
 def keep_done(state_dir: Path, journal: RewriteJournal) -> None:

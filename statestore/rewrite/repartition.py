@@ -54,7 +54,15 @@ from statestore.rewrite.group_offsets import (
     new_offsets,
     require_the_same,
 )
-from statestore.rewrite.journal import NewTopic, Rewrite, RewriteJournal, read_journal, remove_journal, write_journal
+from statestore.rewrite.journal import (
+    NewTopic,
+    Rewrite,
+    RewriteJournal,
+    keep_records,
+    read_journal,
+    remove_journal,
+    write_journal,
+)
 from statestore.rewrite.new_application import NewApplication, discard, require_no_more, require_unused
 from statestore.rewrite.partitioned import (
     Counted,
@@ -446,6 +454,7 @@ class Repartition:
         kill_switch.reached("rewrite, offsets committed")
         adopt([topic.described(name) for name, topic in journal.topics.items()])
         kill_switch.reached("rewrite, adopted")
+        keep_records(self._new.first.state_dir, journal)
         remove_journal(self._new.first.state_dir, self._rewrite)
         return rows
 

@@ -41,6 +41,7 @@ from statestore.rewrite.journal import (
     NewTopic,
     Rewrite,
     RewriteJournal,
+    keep_records,
     read_journal,
     remove_journal,
     require_no_other,
@@ -225,6 +226,7 @@ class Reseed:
         kill_switch.reached("rewrite, adopted")
         self._topics.set_config(plan.topic, self._new(journal).settings)
         kill_switch.reached("rewrite, settings made")
+        keep_records(state_dir, journal)
         remove_journal(state_dir, self._rewrite)
         return rows
 

@@ -4,6 +4,7 @@
     <state.dir>/.statestore/<application.id>/<task id>/...       ours: lock, records, staging, quarantine, journals
     <state.dir>/.statestore/<application.id>/stores.json         ours: what its stores are, if no definition says it
     <state.dir>/.statestore/<application.id>/rewrite.json        ours: journal of an application made of another's state
+    <state.dir>/.statestore/<application.id>/rewritten/...       ours: how many records rewrites wrote to changelogs
 
 Both are on one file system, so that a rename between them is atomic.
 """

@@ -18,10 +18,12 @@ from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.partitions import store_partition_specs
-from statestore.errors import TopicMismatchError
+from statestore.errors import InputError, TopicMismatchError
 from statestore.model import TopicPartition
+from statestore.recovery.as_of import point_range
 from statestore.recovery.restore import restore
 from statestore.reports import Status
+from statestore.requests.restore import AsOf
 from statestore.rewrite import repartition as repartitioning
 from statestore.statedir.lock import locked
 from statestore.tasks.stream_task import run_task
@@ -167,6 +169,9 @@ def test_an_application_with_other_partitions_has_the_rows_and_counts_on(two: Tw
     assert sum(row["rows"] for row in done["rows"]) == len(KEYS) - 4
     assert two.source.found() == before
     two.assert_whole(rows)
+    for task, found in enumerate(two.target.all_rows()):
+        with pytest.raises(InputError, match=f"A rewrite wrote the offsets 0 to {len(found) - 1} as the rows"):
+            point_range(two.target.store_spec(task), AsOf(offset=0))
     assert {where.topic for where in committed_offsets(two.target.servers, two.target.name)} == {two.target.input}
     two.assert_counts_on(rows)
 

@@ -15,11 +15,13 @@ from demo.damage import delete_directory, flip_bit
 from statestore.changelog.partitioner import partition_of
 from statestore.changelog.topics import Topics
 from statestore.cli import output
-from statestore.errors import TopicMismatchError
+from statestore.errors import InputError, TopicMismatchError
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.partition.quarantine import waits_for_a_person
+from statestore.recovery.as_of import point_range
 from statestore.recovery.restore import restore
 from statestore.reports import Status
+from statestore.requests.restore import AsOf
 from statestore.rewrite import reseed as reseeding
 from statestore.statedir.lock import locked
 from statestore.verification.check import verify
@@ -136,6 +138,9 @@ def test_a_deleted_changelog_is_written_anew_and_processing_counts_on(lost: Lost
     lost.assert_whole(rows)
     assert lost.recorded != before
     assert lost.positions() == positions
+    for task, found in enumerate(rows):
+        with pytest.raises(InputError, match=f"A rewrite wrote the offsets 0 to {len(found) - 1} as the rows"):
+            point_range(lost.app.store_spec(task), AsOf(offset=0))
     lost.assert_counts_on()
 
 

@@ -17,7 +17,10 @@ from statestore.errors import InputError, InvalidStateError, LockedError, StateS
 from statestore.model import StoreFormat
 from statestore.partition.rollback import RollbackSpec, roll_back
 from statestore.partition.spec import StorePartitionSpec
-from statestore.reports import Status
+from statestore.recovery.restore import restore
+from statestore.recovery.spec import RestoreSpec
+from statestore.reports import RestoreRow, Status
+from statestore.requests.restore import RestoreRequest
 from statestore.rewrite import transform as transforming
 from statestore.rewrite.adoption import AdoptionHooks, Catalogued
 from statestore.rewrite.transform import TransformPlan, TransformSpec, transform
@@ -95,6 +98,28 @@ class Transformable:
 @pytest.fixture
 def app(bootstrap_servers: str, tmp_path: Path) -> Transformable:
     return Transformable(bootstrap_servers, tmp_path)
+
+
+def test_there_is_no_state_as_of_a_point_among_the_rows_of_a_rewrite(app: Transformable, tmp_path: Path) -> None:
+    number = partition_of(KEYS[-1], 2)
+    app.app.send([(KEYS[-1], b"1")], number, T0 + 60_000)  # all rows but the last one stay as they were
+    assert app.app.run(number).failure is None
+    app.work._replace(function="as_it_is").carry_out()
+    app.now()
+    app.process(T0 + 120_000)
+    rows = sum(partition_of(key, 2) == number for key in KEYS)
+
+    def as_of(target: str, **point: Any) -> RestoreRow:
+        request = RestoreRequest(mode="as-of", target=tmp_path / target, **point)
+        return restore(RestoreSpec(app.app.store_spec(number), request, "then", 1 << 24))
+
+    for point in ({"as_of_timestamp": str(T0 + 30_000)}, {"as_of_offset": rows - 2}):
+        refused = as_of("among", **point)
+        assert f"A rewrite wrote the offsets 0 to {rows - 1}" in refused.failure.message
+        assert not (tmp_path / "among").exists()
+    for target, point in (("at", {"as_of_timestamp": str(T0 + 60_000)}), ("behind", {"as_of_offset": rows - 1})):
+        row = as_of(target, **point)
+        assert (row.failure, row.exact, row.keys) == (None, True, rows)
 
 
 def test_all_stores_get_what_a_function_makes_of_their_rows_and_processing_counts_on(app: Transformable) -> None:

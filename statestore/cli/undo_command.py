@@ -27,8 +27,8 @@ def undo(
         bool,
         typer.Option(
             "--accept-loss",
-            help="Give up records that were processed or appended after the rewrite. No store contains them "
-            "afterwards.",
+            help="Give up records that were processed or appended after the rewrite, and those that a former changelog "
+            "has lost. No store contains them afterwards.",
         ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done. Change nothing.")] = False,

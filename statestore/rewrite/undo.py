@@ -25,7 +25,9 @@ from statestore.partition.quarantine import replaced_by
 from statestore.partition.replacement import clear_built
 from statestore.partition.rollback import put_back
 from statestore.partition.spec import StorePartitionSpec
+from statestore.recovery.snapshot_building import incomplete_log
 from statestore.recovery.staging import Staging
+from statestore.reports import Status
 from statestore.rewrite.adoption import Adopted, AdoptionHooks, Catalogued
 from statestore.rewrite.changelog_writing import fence
 from statestore.rewrite.journal import (
@@ -54,7 +56,7 @@ class UndoSpec(NamedTuple):
     store
         One of those that were rewritten; None: only one rewrite can be undone.
     accept_loss
-        Give up what was written to the later changelogs since.
+        Give up what was written to the later changelogs since, and what former ones have lost.
     run_bytes
         Bound of a sorted run in memory.
     started_ms
@@ -215,6 +217,15 @@ class Undo:
         more = {where: log.high_watermark - expected[where] for where, log in sorted(logs.items())}
         return {where: count for where, count in more.items() if count}
 
+    def _lost(self) -> list[str]:
+        """Say what former changelogs have lost at their start of which stores must be built."""
+        said = []
+        for store, replaced in self.plan.parts:
+            lost = None if replaced is not None else incomplete_log(store)
+            if lost is not None and lost.status is Status.TRUNCATED:
+                said.append(f"{store.store_partition}: {lost.why}")
+        return said
+
     # -- going back ---------------------------------------------------------------------------------------------------
 
     def carry_out(self) -> list[Undone]:
@@ -223,7 +234,8 @@ class Undo:
         Raises
         ------
         InputError
-            If something was written since that would be lost, or the application is running. Nothing was changed.
+            If something was written since that would be lost, a former changelog has lost what a store is to be built
+            of, or the application is running. Nothing was changed.
         """
         if not self.plan.finishes:
             fence(self._stores)  # else what they write from now on would be lost
@@ -233,6 +245,11 @@ class Undo:
                     f"{', '.join(f'{where} has {count} records more' for where, count in written.items())} than the "
                     "rewrite has written: what was processed or appended since would be lost. Say --accept-loss to "
                     "give it up. Nothing was changed"
+                )
+            if (lost := self._lost()) and not self._spec.accept_loss:
+                raise InputError(
+                    f"{'; '.join(lost)}. The stores that the rewrite replaced are no longer kept, and a store that is "
+                    "built from such a changelog would lack rows. Say --accept-loss to build it. Nothing was changed"
                 )
             write_journal(self._first.state_dir, self._journal)
             kill_switch.reached("undo, journal written")

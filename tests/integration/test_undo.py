@@ -105,6 +105,26 @@ def test_a_store_that_is_no_longer_kept_is_built_from_its_changelog(store: Overw
     assert [store.app.position(task) for task in range(2)] == positions
 
 
+def test_a_former_changelog_that_has_lost_rows_of_a_store_that_is_no_longer_kept_is_named(store: Overwritable) -> None:
+    before, rows = store.now(), store.rows()
+    store.write.carry_out()
+    broker.set_topic_config(store.app.servers, before, cleanup_policy="compact,delete")
+    for task in range(2):
+        broker.delete_records(store.app.servers, before, 3, task)
+    store.now()
+    written = store.rows()
+    paths = store.app.store_spec(1).paths
+    replaced = last_replaced(paths, STORE)
+    assert replaced is not None
+    with locked(paths):
+        release(paths, STORE, replaced.name)
+    with pytest.raises(InputError, match=r"0_1: its changelog begins at offset 3\. .*--accept-loss"):
+        undoing(store).carry_out()
+    assert (store.now(), store.rows(), left(store) != []) == (f"{before}-2", written, True)
+    undoing(store, accept_loss=True).carry_out()
+    assert (store.now(), store.rows()[0], len(store.rows()[1])) == (before, rows[0], len(rows[1]) - 3)
+
+
 @pytest.mark.long
 def test_a_former_changelog_that_is_gone_is_named_and_nothing_is_changed(store: Overwritable) -> None:
     before = store.now()

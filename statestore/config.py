@@ -19,7 +19,7 @@ from statestore.model import Name
 from statestore.objects.path import Location
 from statestore.private_config import read_private_config
 
-S = TypeVar("S", bound="Directories")
+S = TypeVar("S", bound=BaseSettings)
 
 #: Names the file with the Kafka clients' configuration: librdkafka's properties as a JSON object.
 KAFKA_CONFIG = "STATESTORE_KAFKA_CONFIG"
@@ -52,6 +52,14 @@ class Directories(BaseSettings):
     data_docs_dir: Annotated[
         Location, Field(description="where Great Expectations writes its Data Docs; a directory, or a URL")
     ]
+
+
+class NodeLocalState(BaseSettings):
+    """Whether each node has a state directory of its own: all that those need who name directory and archive."""
+
+    model_config = Directories.model_config
+
+    node_local_state: bool = False
 
 
 class Settings(Directories):
@@ -185,6 +193,17 @@ def load_settings(**given: Any) -> Settings:
         return _load(Settings, **given)
     brokers = read_kafka_config().get("bootstrap.servers")
     return _load(Settings, **({} if brokers is None else {"bootstrap_servers": brokers}), **given)
+
+
+def is_node_local() -> bool:
+    """Tell whether each node has a state directory of its own, with copies of stores that the archive has.
+
+    Raises
+    ------
+    InputError
+        As `load_settings`.
+    """
+    return _load(NodeLocalState).node_local_state
 
 
 def load_directories() -> Directories:

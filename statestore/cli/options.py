@@ -13,6 +13,7 @@ import typer
 from statestore.cli import completion
 from statestore.cli.output import STANDARD_OUTPUT
 from statestore.cli.parameters import DURATION, duration, with_function
+from statestore.config import is_node_local
 from statestore.errors import InputError
 from statestore.objects.path import Location, ObjectPath, location
 
@@ -376,6 +377,21 @@ def require_writable(*, json: Path | None = None, reports_dir: Location | None =
         reports_dir.require_bucket()
     elif reports_dir is not None:
         _require_writable_directory("--reports-dir", reports_dir.absolute())
+
+
+def require_stores_here() -> None:
+    """Refuse a command that takes the stores in the state directory for those of the application.
+
+    Raises
+    ------
+    InputError
+        If each node has a state directory of its own.
+    """
+    if is_node_local():
+        raise InputError(
+            "STATESTORE_NODE_LOCAL_STATE is true: the stores in the state directory of a node are copies, and another "
+            "node may have newer ones. Only stores in a shared state directory can be rewritten. Nothing was changed"
+        )
 
 
 def _require_writable_directory(option: str, directory: Path) -> None:

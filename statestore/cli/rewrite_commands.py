@@ -89,6 +89,7 @@ def reseed(
     if asked.definitions is not None:
         raise InputError("--definitions: the catalogue must know the new changelog, so the definition must be in it")
     options.require_writable(json=json)
+    options.require_stores_here()
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
     where = archive_spec(archive, archive_timeout_s, topics)
     chosen = choose(replace(asked, archive=where), topics, certain=True)
@@ -170,6 +171,7 @@ def repartition(
     if asked.definitions is not None:
         raise InputError("--definitions: the catalogue must know the new changelogs, so the definitions must be in it")
     options.require_writable(json=json)
+    options.require_stores_here()
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
     where = archive_spec(archive, archive_timeout_s, topics)
     chosen = choose(replace(asked, archive=where), topics, certain=True)

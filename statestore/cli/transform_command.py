@@ -76,6 +76,7 @@ def transform(
     if asked.definitions is not None or asked.service is None:
         raise InputError("--definitions: the catalogue must know the new changelogs, so the definition must be in it")
     options.require_writable(json=json)
+    options.require_stores_here()
     settings = _settings(asked, data_docs_dir)
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
     where = archive_spec(archive, archive_timeout_s, topics)

@@ -56,6 +56,7 @@ def undo(
     if asked.definitions is not None or asked.service is None:
         raise InputError("--definitions: the catalogue names the changelogs, so the definition must be in it")
     options.require_writable(json=json)
+    options.require_stores_here()
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
     where = archive_spec(archive, archive_timeout_s, topics)
     chosen = choose(replace(asked, archive=where, stores=()), topics, certain=True)

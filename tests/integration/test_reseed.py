@@ -204,6 +204,23 @@ def test_what_speaks_against_it_is_named_and_nothing_is_changed(lost: Lost, case
 
 
 @pytest.mark.long
+def test_where_each_node_has_a_disk_of_its_own_no_copy_is_taken_for_the_store(
+    lost: Lost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, lost.app.state_dir = lost.app.state_dir, tmp_path / "elsewhere"
+    shutil.copytree(here, lost.app.state_dir)
+    lost.process(at=T0 + 200)  # the copy here lacks this, and all that is known of it here is as old
+    lost.app.state_dir = here
+    lost.lose()
+    monkeypatch.setenv("STATESTORE_ARCHIVE", f"file://{tmp_path}/archive")
+    monkeypatch.setenv("STATESTORE_NODE_LOCAL_STATE", "true")
+    assert "the stores in the state directory of a node are copies" in lost.refused()
+    others = (["transform", "--function", "other:rows"], ["repartition", "--to", "other"], ["undo"])
+    for kind, *options in others:
+        ran = lost.command("rewrite", kind, "--application", lost.app.name, *options, "--yes")
+        assert (ran.code, "the stores in the state directory of a node are copies" in ran.err) == (2, True), ran
+
+
 def test_an_older_copy_of_a_store_is_refused(lost: Lost, tmp_path: Path) -> None:
     spec, older = lost.app.store_spec(0), tmp_path / "older"
     shutil.copytree(spec.live, older)

@@ -379,8 +379,13 @@ def require_writable(*, json: Path | None = None, reports_dir: Location | None =
         _require_writable_directory("--reports-dir", reports_dir.absolute())
 
 
-def require_stores_here() -> None:
+def require_stores_here(refused: str = "Only stores in a shared state directory can be rewritten") -> None:
     """Refuse a command that takes the stores in the state directory for those of the application.
+
+    Parameters
+    ----------
+    refused
+        What cannot be done, or what does it.
 
     Raises
     ------
@@ -390,7 +395,7 @@ def require_stores_here() -> None:
     if is_node_local():
         raise InputError(
             "STATESTORE_NODE_LOCAL_STATE is true: the stores in the state directory of a node are copies, and another "
-            "node may have newer ones. Only stores in a shared state directory can be rewritten. Nothing was changed"
+            f"node may have newer ones. {refused}. Nothing was changed"
         )
 
 

@@ -77,6 +77,8 @@ def restore(
             )
         if rollback and release:
             raise InputError("--rollback, --release: expected one of them, found both")
+        if rollback:
+            options.require_stores_here("To put an earlier one in place, run `statestore snapshot reinstate`")
         label = f"rollback-{started_ms}"
         keep = partial(archive_spec, archive, archive_timeout_s)
         _replaced(asked, rollback, release, parallel, json, keep, dry_run=request.dry_run, label=label)

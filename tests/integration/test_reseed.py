@@ -221,6 +221,7 @@ def test_where_each_node_has_a_disk_of_its_own_no_copy_is_taken_for_the_store(
         assert (ran.code, "the stores in the state directory of a node are copies" in ran.err) == (2, True), ran
 
 
+@pytest.mark.long
 def test_an_older_copy_of_a_store_is_refused(lost: Lost, tmp_path: Path) -> None:
     spec, older = lost.app.store_spec(0), tmp_path / "older"
     shutil.copytree(spec.live, older)

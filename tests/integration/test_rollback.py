@@ -300,6 +300,16 @@ def test_a_rollback_that_makes_no_sense_ends_with_2_and_does_nothing(
     assert found(replaced).status is Status.OK
 
 
+def test_where_each_node_has_a_disk_of_its_own_no_copy_is_put_back(
+    replaced: Application, command: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATESTORE_ARCHIVE", f"file://{tmp_path}/archive")
+    monkeypatch.setenv("STATESTORE_NODE_LOCAL_STATE", "true")
+    ran = command("--rollback", STORE)
+    assert (ran.code, "run `statestore snapshot reinstate`" in ran.err) == (2, True), ran.err
+    assert found(replaced).status is Status.OK
+
+
 def test_what_was_never_replaced_ends_with_2(replaced: Application, command: Run) -> None:
     shutil.rmtree(replaced.store_spec().paths.own_dir / "quarantine")
     ran = command("--rollback", f"{STORE}/0")

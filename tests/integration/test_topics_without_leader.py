@@ -73,3 +73,27 @@ def test_nobody_who_leads_until_the_deadline_is_a_kafka_that_is_away(
 def test_a_partition_that_is_not_there_is_a_mismatch(bootstrap_servers: str, partition: TopicPartition) -> None:
     with pytest.raises(TopicMismatchError, match="create the topic, or correct its name"):
         Topics(bootstrap_servers).log_ranges([partition, partition._replace(partition=1)])
+
+
+def test_a_client_knows_the_leaders_before_it_asks_them(
+    bootstrap_servers: str, partition: TopicPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # That librdkafka crashes otherwise is chance: another thread's answer must come within microseconds.
+    asked: list[str] = []
+    for name in ("list_topics", "list_offsets", "delete_records"):
+        monkeypatch.setattr(AdminClient, name, _noting(getattr(AdminClient, name), name, asked))
+    topics = Topics(bootstrap_servers)
+    topics.delete_records({partition: 1})
+    topics.log_ranges([partition])
+    assert asked == ["list_topics", "delete_records", "list_offsets", "list_offsets", "list_offsets"]
+    topics._admin.forget()
+    topics.log_starts([partition])
+    assert asked[5:] == ["list_topics", "list_offsets"]
+
+
+def _noting(request: Any, name: str, names: list[str]) -> Any:
+    def asked(admin: AdminClient, *given: Any, **options: Any) -> Any:
+        names.append(name)
+        return request(admin, *given, **options)
+
+    return asked

@@ -270,7 +270,7 @@ def test_a_damaged_store_is_found_restored_and_validated_by_tasks_that_share_no_
         headers = {"Authorization": f"Bearer {airflow_api.token}"}
         return requests.get(f"{airflow_api.url}/statestore/{path}", headers=headers, timeout=120)
 
-    (row,) = get("api/overview").json()["rows"]
+    (row,) = get("api/partitions").json()["rows"]
     assert (row["status"], row["validate"]["verdict"]) == ("RESTORED", "passed")
     page = get(row["validate"]["data_docs"].removeprefix("statestore/"))
     assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")

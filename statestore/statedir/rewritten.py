@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from statestore.durable import read_checked, write_checked
 from statestore.errors import InvalidStateError
@@ -37,7 +37,7 @@ def rewritten_records(state_dir: Path, application: str, topic_id: str, partitio
         records = _RECORDS.validate_json(read_checked(path))
     except FileNotFoundError:
         return 0
-    except (ValueError, ValidationError) as error:
+    except ValueError as error:
         raise InvalidStateError(
             f"{path} cannot be read: {error}. It said how many records of the changelog a rewrite has written. To "
             "restore as of a point after these, delete it"

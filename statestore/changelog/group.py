@@ -24,7 +24,7 @@ class GroupOffset(NamedTuple):
 
 
 class ConsumerGroup:
-    """Reads a group's committed offsets, commits them, and names the group to a transactional producer.
+    """Reads a group's committed offsets, and names the group to a transactional producer.
 
     It never joins the group: partitions are assigned by the job, and exclusion is the producer's fencing.
 
@@ -70,16 +70,6 @@ class ConsumerGroup:
         found = until_answered(ask, doing, self._timeout_s)
         return found if found.next_offset >= 0 else None
 
-    def commit(self, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
-        """Commit offsets outside of any transaction."""
-
-        def ask(_: float) -> None:
-            for answer in self._consumer.commit(offsets=kafka_offsets(offsets), asynchronous=False):
-                if answer.error is not None:
-                    raise KafkaException(answer.error)
-
-        until_answered(ask, f"committing input offsets of {self.group}", self._timeout_s)
-
     def metadata(self) -> Any:
         """Group metadata for `TransactionalWriter.send_offsets`."""
         return self._consumer.consumer_group_metadata()
@@ -115,6 +105,29 @@ def committed_offsets(bootstrap_servers: str, group: str, timeout_s: float = 30.
         return found
 
     return until_answered(ask, f"reading the committed offsets of group {group}", timeout_s)
+
+
+def commit_offsets(
+    bootstrap_servers: str, group: str, offsets: Mapping[TopicPartition, GroupOffset], timeout_s: float = 30.0
+) -> None:
+    """Commit offsets of a group, outside of any transaction.
+
+    Raises
+    ------
+    InputError
+        If somebody consumes as this group.
+    KafkaUnavailableError
+        If Kafka does not answer in time.
+    """
+    admin, asked = Admin(bootstrap_servers), ConsumerGroupTopicPartitions(group, kafka_offsets(offsets))
+
+    def ask(left_s: float) -> None:
+        answers = admin.client(left_s).alter_consumer_group_offsets([asked], request_timeout=left_s)
+        for answer in answers[group].result().topic_partitions:
+            if answer.error is not None:
+                raise KafkaException(answer.error)
+
+    until_answered(ask, f"committing input offsets of {group}", timeout_s)
 
 
 def _metadata(answer: KafkaTopicPartition) -> str:

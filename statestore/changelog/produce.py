@@ -55,6 +55,8 @@ _SEQUENCES = 1 << 31
 #: An LZ4 frame of independent blocks of up to 4 MiB, without checksums; then each block behind its length, whose
 #: highest bit says that the block is not compressed; a length of 0 ends the frame.
 _LZ4_FRAME, _LZ4_BLOCK, _LZ4_PLAIN, _LZ4_LARGEST = bytes.fromhex("04224d18607073"), Struct("<I"), 1 << 31, 4 << 20
+#: A batch is compressed if its first bytes get that much smaller at least.
+_SAMPLE_BYTES, _WORTH_IT = 64 * 1024, 15 / 16
 
 
 class _Producer(NamedTuple):
@@ -147,14 +149,14 @@ class ColumnProducer:
     max_batch_bytes
         `max.message.bytes` of the topic.
     compress
-        Compress batches with LZ4.
+        Compress batches with LZ4, where that makes them smaller.
     """
 
     def __init__(
         self, bootstrap_servers: str, topic: str, timeout_s: float, max_batch_bytes: int, *, compress: bool = True
     ) -> None:
         self._servers, self._topic, self._timeout_s = bootstrap_servers, topic, timeout_s
-        self._max_batch_bytes, self._codec = max_batch_bytes, LZ4 if compress else NONE
+        self._max_batch_bytes, self._compress = max_batch_bytes, compress
         self._most = min(max_batch_bytes, _BATCH_BYTES) - _HEAD_BYTES - _LZ4_FRAME_BYTES
         self._producer: _Producer | None = None
         self._waiting: dict[TopicPartition, deque[_EncodedBatch]] = {}
@@ -181,8 +183,10 @@ class ColumnProducer:
             end, size, latest = encode(place, row, self._most, self._plain.ctypes.data)
             base, first_key = int(timestamps[row]), keys[row].as_py()
             plain = self._plain[:size]
-            body = plain.tobytes() if self._codec == NONE else _lz4(plain, self._frame)
-            waiting.append(_EncodedBatch(body, self._codec, int(end) - row, base, int(latest), first_key))
+            # One record beyond the limit may be within it when it is compressed.
+            smaller = self._compress and (size > self._most or _shrinks(plain, self._frame))
+            body, codec = (_lz4(plain, self._frame), LZ4) if smaller else (plain.tobytes(), NONE)
+            waiting.append(_EncodedBatch(body, codec, int(end) - row, base, int(latest), first_key))
             row = int(end)
 
     def flush(self) -> None:
@@ -248,6 +252,13 @@ def _frame_bytes(size: int) -> int:
     """Return the bytes that a frame of so many bytes has at most; LZ4 writes more while it compresses."""
     blocks = -(-size // _LZ4_LARGEST)
     return size + size // 255 + blocks * (_LZ4_BLOCK.size + 16) + _LZ4_FRAME_BYTES
+
+
+def _shrinks(data: Bytes, room: Bytes) -> bool:
+    """Tell from the first of some bytes whether to compress them all: the broker and each reader undo it."""
+    first = data[:_SAMPLE_BYTES]
+    size: int = cramjam.lz4.compress_block_into(first.data, room.data, store_size=False)
+    return size <= _WORTH_IT * len(first)
 
 
 def _lz4(data: Bytes, frame: Bytes) -> bytes:

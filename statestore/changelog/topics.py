@@ -35,6 +35,8 @@ REPARTITION_CONFIG = {
     TIMESTAMP_TYPE: CREATE_TIME,
 }
 _PAUSE_S = 0.1
+#: A broker mostly shows a new topic within a few of these.
+_FIRST_PAUSE_S = 0.01
 #: After so long the leader that is asked for an offset is no longer one. A broker answers within milliseconds.
 _LISTING_S = 5.0
 
@@ -273,11 +275,12 @@ class Topics:
 
     def appeared(self, name: str) -> Topic:
         """Wait until the brokers show a topic that was just created: one learns of it later than another."""
-        deadline = time.monotonic() + self._timeout_s
+        deadline, pause_s = time.monotonic() + self._timeout_s, _FIRST_PAUSE_S
         while (topic := self.describe([name]).get(name)) is None:
             if time.monotonic() > deadline:
                 raise KafkaUnavailableError(f"topic {name} was created, but does not exist after {self._timeout_s:g} s")
-            time.sleep(_PAUSE_S)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _PAUSE_S)
         return topic
 
     def log_ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogRange]:

@@ -133,8 +133,9 @@ def survey_part(part: SourcePart) -> Surveyed:
         If a block is damaged.
     """
     store = part.store
-    if part.caught_up:
-        require_caught_up(store, "A new application is only made of such stores, every partition of them")
+    with keep_connections():
+        if part.caught_up:
+            require_caught_up(store, "A new application is only made of such stores, every partition of them")
     if (trouble := inspect(store, contents=True).trouble) is not None:
         raise InputError(f"{store.store_partition} is {trouble.status}: {trouble.detail}. Nothing was changed")
     kind, route = store.store.store_kind, routing_of(store.store)

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict
 
 from statestore import kill_switch
 from statestore.bulk.digest import Digest
-from statestore.changelog.group import ConsumerGroup, GroupOffset, committed_offsets
+from statestore.changelog.group import GroupOffset, commit_offsets, committed_offsets
 from statestore.changelog.kept import keep_connections
 from statestore.changelog.topics import Topic, Topics, changelog_config
 from statestore.discovery.changelogs import changelog_spec
@@ -634,8 +634,7 @@ class Repartition:
             for name, topic in journal.topics.items():
                 require_no_more(self._topics, journal.application, topic.described(name), topic.records)
         if left := {where: offset for where, offset in wanted.items() if where not in there}:
-            with ConsumerGroup(store.bootstrap_servers, journal.application, store.kafka_timeout_s) as group:
-                group.commit(left)
+            commit_offsets(store.bootstrap_servers, journal.application, left, store.kafka_timeout_s)
 
 
 class Digests:

@@ -13,9 +13,9 @@ from kafka import KafkaAdminClient
 from kafka import TopicPartition as OtherPartition
 from kafka.structs import OffsetAndMetadata
 
-from statestore.changelog.group import ConsumerGroup, GroupOffset, committed_offsets
+from statestore.changelog.group import ConsumerGroup, GroupOffset, commit_offsets, committed_offsets
 from statestore.changelog.writer import TransactionalWriter
-from statestore.errors import KafkaUnavailableError
+from statestore.errors import InputError, KafkaUnavailableError
 from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import CommitMetadata
 from statestore.model import TopicPartition
@@ -76,7 +76,7 @@ def test_metadata_that_we_commit_ends_in_a_nul_which_kafka_streams_refuses(
         writer.send_offsets(group, offsets)
         writer.commit()
     else:
-        group.commit(offsets)
+        commit_offsets(bootstrap_servers, group.group, offsets, WAIT_S)
     assert group.committed(partition) == offsets[partition]
     asked = OtherPartition(*partition)
     (found,) = other_client.list_group_offsets({group.group: [asked]})[group.group].values()
@@ -87,7 +87,7 @@ def test_offsets_that_an_open_transaction_has_sent_are_waited_for(
     bootstrap_servers: str, group: ConsumerGroup, partition: TopicPartition
 ) -> None:
     offsets = {partition: GroupOffset(3)}
-    group.commit({partition: GroupOffset(1)})
+    commit_offsets(bootstrap_servers, group.group, {partition: GroupOffset(1)}, WAIT_S)
     writer = TransactionalWriter(bootstrap_servers, group.group, WAIT_S)
     writer.init()
     writer.begin()
@@ -98,3 +98,13 @@ def test_offsets_that_an_open_transaction_has_sent_are_waited_for(
         asked = pool.submit(committed_offsets, bootstrap_servers, group.group, WAIT_S)
         writer.commit()
         assert asked.result() == offsets
+
+
+def test_offsets_of_a_group_that_somebody_consumes_as_are_not_changed(
+    bootstrap_servers: str, group: ConsumerGroup, partition: TopicPartition
+) -> None:
+    commit_offsets(bootstrap_servers, group.group, {partition: GroupOffset(1)}, WAIT_S)
+    with broker.member_of(bootstrap_servers, group.group, partition.topic):
+        with pytest.raises(InputError, match=f"committing input offsets of {group.group}: .* stop it"):
+            commit_offsets(bootstrap_servers, group.group, {partition: GroupOffset(2)}, WAIT_S)
+        assert committed_offsets(bootstrap_servers, group.group, WAIT_S) == {partition: GroupOffset(1)}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from statestore.changelog.group import ConsumerGroup, GroupOffset
+from statestore.changelog.group import GroupOffset, commit_offsets
 from statestore.changelog.topics import Topics
 from statestore.cli.restore_selection import stores_to_restore
 from statestore.cli.selection import PartitionSelection, Where, choose
@@ -177,8 +177,7 @@ def test_headers_of_an_input_go_before_what_is_said_of_a_store_that_has_no_direc
     servers = application.servers
     topic = create_topic(servers, unique("input"), 2, {"cleanup.policy": "compact"})
     log(servers, topic, TRACE)
-    with ConsumerGroup(servers, application.name) as group:
-        group.commit({TopicPartition(topic, 0): GroupOffset(1)})
+    commit_offsets(servers, application.name, {TopicPartition(topic, 0): GroupOffset(1)})
     topics = Topics(servers, WAIT_S)
     asked = PartitionSelection(
         Where(servers, application.state_dir, WAIT_S),

@@ -52,11 +52,10 @@ def topic(bootstrap_servers: str) -> str:
     return broker.create_topic(bootstrap_servers, broker.unique("columns"), 2, settings)
 
 
-@pytest.mark.parametrize("compress", [True, False])
 def test_records_arrive_once_in_their_order_also_if_an_answer_is_lost(
-    bootstrap_servers: str, topic: str, monkeypatch: pytest.MonkeyPatch, compress: bool
+    bootstrap_servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    producer = ColumnProducer(bootstrap_servers, topic, 30, 50_000, compress=compress)
+    producer = ColumnProducer(bootstrap_servers, topic, 30, 50_000)
     first, second, third = drawn(1, 1_200), drawn(2, 700), drawn(3, 300)
     send(producer, 0, first)
     send(producer, 1, second)
@@ -75,7 +74,30 @@ def test_records_arrive_once_in_their_order_also_if_an_answer_is_lost(
     send(producer, 0, third)
     producer.flush()
     assert [read(bootstrap_servers, topic, partition) for partition in range(2)] == [first + third, second]
-    assert is_compressed(bootstrap_servers, TopicPartition(topic, 0), 0, 1_500, 30) is compress
+
+
+@pytest.mark.parametrize("compress", [True, False])
+@pytest.mark.parametrize("smaller", [True, False])
+def test_records_are_compressed_where_that_makes_them_smaller(
+    bootstrap_servers: str, topic: str, compress: bool, smaller: bool
+) -> None:
+    producer = ColumnProducer(bootstrap_servers, topic, 30, 50_000, compress=compress)
+    source = random.Random(4)
+    values = [bytes(200) if smaller else source.randbytes(200) for _ in range(500)]
+    sent: list[Sent] = [(b"key", value, T0) for value in values]
+    send(producer, 0, sent)
+    producer.flush()
+    assert read(bootstrap_servers, topic, 0) == sent
+    assert is_compressed(bootstrap_servers, TopicPartition(topic, 0), 0, 500, 30) is (compress and smaller)
+
+
+def test_a_record_is_taken_that_only_its_end_makes_small_enough(bootstrap_servers: str) -> None:
+    topic = broker.create_topic(bootstrap_servers, broker.unique("columns"), 1, {"max.message.bytes": "100000"})
+    producer = ColumnProducer(bootstrap_servers, topic, 30, 100_000)
+    sent: list[Sent] = [(b"key", random.Random(5).randbytes(70_000) + bytes(100_000), T0)]
+    send(producer, 0, sent)
+    producer.flush()
+    assert read(bootstrap_servers, topic, 0) == sent
 
 
 def test_a_log_without_records_does_not_tell_whether_they_are_compressed(bootstrap_servers: str, topic: str) -> None:

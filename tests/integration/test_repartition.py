@@ -10,7 +10,7 @@ import pytest
 from statestore_jobs.planning import prepare, task_specs
 
 from demo.damage import delete_directory, flip_bit
-from statestore.changelog.group import ConsumerGroup, GroupOffset, committed_offsets
+from statestore.changelog.group import GroupOffset, commit_offsets, committed_offsets
 from statestore.changelog.partitioner import partition_of
 from statestore.changelog.topics import Topics
 from statestore.cli.selection import Where
@@ -258,8 +258,7 @@ def _commit_for_target(two: Two) -> None:
 
 
 def _commit_elsewhere(two: Two) -> None:
-    with ConsumerGroup(two.target.servers, two.target.name) as group:
-        group.commit({TopicPartition(two.target.input, 0): GroupOffset(0)})
+    commit_offsets(two.target.servers, two.target.name, {TopicPartition(two.target.input, 0): GroupOffset(0)})
 
 
 REFUSALS: dict[str, tuple[Callable[[Two], object], str]] = {

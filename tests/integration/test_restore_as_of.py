@@ -276,13 +276,14 @@ def test_a_plan_tells_why_it_would_be_refused(application: Application) -> None:
 
 @pytest.mark.behaviour("R5")
 def test_r5_the_consumer_groups_offsets_do_not_matter(application: Application, tmp_path: Path) -> None:
-    from statestore.changelog.group import ConsumerGroup, GroupOffset
+    from statestore.changelog.group import GroupOffset, commit_offsets
 
     contents = []
     for next_offset in (None, 0, 12):
         if next_offset is not None:
-            with ConsumerGroup(application.servers, application.name) as group:
-                group.commit({application.store_spec().partition: GroupOffset(next_offset)})
+            commit_offsets(
+                application.servers, application.name, {application.store_spec().partition: GroupOffset(next_offset)}
+            )
         shutil.rmtree(application.state_dir, ignore_errors=True)
         assert application.restore().records == 12
         contents.append(application.contents())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from functools import lru_cache
 from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator
@@ -15,8 +16,11 @@ from statestore.errors import InputError
 
 # Kafka's topic characters. 100 leaves room for `<application>-<store>-changelog` within Kafka's 249.
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}")
+#: A log of commands says the same names again and again.
+_REMEMBERED_NAMES = 4_096
 
 
+@lru_cache(_REMEMBERED_NAMES)
 def check_name(name: str) -> str:
     """Return `name` if it may stand in a topic name and in a path, otherwise raise ValueError."""
     if not _NAME.fullmatch(name):

@@ -177,6 +177,8 @@ Command = Annotated[
 ]
 C = TypeVar("C", bound=_Command)
 _COMMANDS: TypeAdapter[Command] = TypeAdapter(Command)
+#: Without the search for the kind: only a `PutApplication` has a definition.
+_validate_put = TypeAdapter(PutApplication).validator.validate_python
 
 
 def this_writer() -> str:
@@ -259,7 +261,7 @@ def decode(value: bytes | None) -> Command:
     if value is None:
         raise UnreadableCommandError("the record has no value; expected a command in JSON")
     try:
-        command = read_in_parts(value, _COMMANDS.validate_python) or _COMMANDS.validate_json(value)
+        command = read_in_parts(value, _validate_put) or _COMMANDS.validate_json(value)
     except ValidationError as error:
         _require_known_version(value)
         raise UnreadableCommandError(f"the record is not a command of version {VERSION}: {_problems(error)}") from error

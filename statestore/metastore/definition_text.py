@@ -83,7 +83,7 @@ def read_in_parts(value: bytes, validate: Validate[T]) -> T | None:
     """
     try:
         fields = _fields(value)
-        if fields is None:
+        if fields is None or "kind" not in fields:  # `validate` may be that of one kind, and not miss it
             return None
         definition = fields["definition"]
         stores, aggregations = definition["stores"], definition["aggregations"]

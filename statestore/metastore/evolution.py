@@ -20,6 +20,8 @@ from statestore.model import repartition_topic
 #: Fields of a store that decide on keys and segments of its rows.
 _SETTLED = ("kind", "window_size_ms", "retention_ms", "retain_duplicates", "segment_interval_ms")
 _settled = attrgetter(*_SETTLED)
+#: All of a store that `_other_settings` and `_other_changelog` look at.
+_compared = attrgetter(*_SETTLED, "format", "changelog")
 #: Fields of a store that decide on what a processor reads in its rows.
 _SERDES = ("key_serde", "value_serde")
 _serdes = attrgetter(*_SERDES)
@@ -111,7 +113,9 @@ def require_compatible(old: Defined | None, new: PutApplication) -> None:
         then = stores.get(store.name)
         if then is None or (then is store and not moved):
             continue
-        found = [*_other_settings(then, store), *_other_changelog(definition.name, then, store)]
+        found: list[str] = []
+        if _compared(then) != _compared(store):
+            found = [*_other_settings(then, store), *_other_changelog(definition.name, then, store)]
         if moved:
             found += _moves(before[store.name], homes[store.name], old.partitions, partitions)
         changes += [f"stores.{store.name}.{change}" for change in found]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -25,7 +25,6 @@ from statestore.errors import (
     StateStoreError,
     TopicMismatchError,
 )
-from statestore.model import TopicPartition
 
 T = TypeVar("T")
 
@@ -44,8 +43,6 @@ _PASSING = frozenset(
     }
 )
 _PAUSE_S = 0.1
-#: For so long what a client has learned of leaders is not asked for again; it forgets it after 15 minutes.
-_LEARNED_S = 300.0
 #: How a broker, or our own client, says that we may not come in; only another configuration helps.
 _REFUSED = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 _UNAVAILABLE = _PASSING | frozenset(
@@ -144,8 +141,15 @@ class Admin:
     """
 
     def __init__(self, bootstrap_servers: str) -> None:
-        self._servers = bootstrap_servers
+        self.bootstrap_servers = bootstrap_servers
         self._kept = kept() or Kept()
+
+    @property
+    def kept(self) -> Kept:
+        """What is kept beside the client, and of its process."""
+        if self._kept.process != os.getpid():
+            self._kept = Kept()
+        return self._kept
 
     def client(self, timeout_s: float) -> AdminClient:
         """Return the client.
@@ -155,47 +159,18 @@ class Admin:
         KafkaException
             If no broker answers in time, or those that are there refuse us.
         """
-        if self._kept.process != os.getpid():
-            self._kept = Kept()
-        with self._kept.lock:
-            if (found := self._kept.admins.get(self._servers)) is None:
-                found = self._kept.admins[self._servers] = _connected(self._servers, timeout_s)
+        servers, kept_here = self.bootstrap_servers, self.kept
+        with kept_here.lock:
+            if (found := kept_here.admins.get(servers)) is None:
+                found = kept_here.admins[servers] = _connected(servers, timeout_s)
         found.poll(0)  # else it would keep what it has to report for ever
         return found
 
-    def learn_leaders(self, partitions: Iterable[TopicPartition], timeout_s: float) -> None:
-        """Have the client find out who leads partitions, so that it need not with its next request to these.
-
-        librdkafka 2.16 may crash the process where it must: if another answer tells it while such a request is made,
-        two threads have its state (`rd_kafka_topic_partition_list_query_leaders_async`).
-
-        Raises
-        ------
-        KafkaException
-            If a partition is not there, or nobody leads it now.
-        """
-        client, kept_of_client = self.client(timeout_s), self._kept
-        with kept_of_client.lock:
-            learned = kept_of_client.learned.setdefault(self._servers, {})
-            now = time.monotonic()
-            unknown = {where for where in partitions if now - learned.get(where, -_LEARNED_S) >= _LEARNED_S}
-        if not unknown:
-            return
-        names = {where.topic for where in unknown}
-        topics = client.list_topics(names.pop() if len(names) == 1 else None, timeout=timeout_s).topics
-        for name, number in unknown:
-            if name not in topics or number not in topics[name].partitions:
-                raise KafkaException(KafkaError(KafkaError._NOENT))
-            if topics[name].partitions[number].leader < 0:
-                raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
-        with kept_of_client.lock:
-            learned.update(dict.fromkeys(unknown, now))
-
     def forget(self) -> None:
         """Make a new client when the next one is needed, which remembers nothing of the brokers."""
-        with self._kept.lock:
-            self._kept.admins.pop(self._servers, None)
-            self._kept.learned.pop(self._servers, None)
+        with self.kept.lock:
+            self.kept.admins.pop(self.bootstrap_servers, None)
+        self.kept.forget(self.bootstrap_servers)
 
 
 def _connected(bootstrap_servers: str, timeout_s: float) -> AdminClient:

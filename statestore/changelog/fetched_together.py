@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 
-from statestore.changelog.client import client_config
+from statestore.changelog.client import Admin, client_config
 from statestore.changelog.connection import ConnectionLostError
 from statestore.changelog.fetch import FetchConnection, Fetched, FetchLimits
 from statestore.changelog.kept import Address, connected, released
@@ -59,7 +59,7 @@ class _Group:
 
     def _fetch(self, found: dict[TopicPartition, Fetched]) -> None:
         by_leader: dict[Address, dict[TopicPartition, int]] = {}
-        for partition, leader in Leaders(self._servers).of(self._starts, _SILENCE_S).items():
+        for partition, leader in Leaders(Admin(self._servers)).of(self._starts, _SILENCE_S).items():
             if not isinstance(leader, KafkaError):
                 by_leader.setdefault(leader, {})[partition] = self._starts[partition]
         for leader, starts in by_leader.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Self
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException
@@ -24,7 +24,7 @@ class GroupOffset(NamedTuple):
 
 
 class ConsumerGroup:
-    """Reads a group's committed offsets, and names the group to a transactional producer.
+    """Reads a group's committed offsets, commits them, and names the group to a transactional producer.
 
     It never joins the group: partitions are assigned by the job, and exclusion is the producer's fencing.
 
@@ -70,6 +70,14 @@ class ConsumerGroup:
         found = until_answered(ask, doing, self._timeout_s)
         return found if found.next_offset >= 0 else None
 
+    def commit(self, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
+        """Commit offsets outside of any transaction."""
+
+        def ask(_: float) -> None:
+            _require_committed(self._consumer.commit(offsets=kafka_offsets(offsets), asynchronous=False))
+
+        until_answered(ask, f"committing input offsets of {self.group}", self._timeout_s)
+
     def metadata(self) -> Any:
         """Group metadata for `TransactionalWriter.send_offsets`."""
         return self._consumer.consumer_group_metadata()
@@ -110,7 +118,7 @@ def committed_offsets(bootstrap_servers: str, group: str, timeout_s: float = 30.
 def commit_offsets(
     bootstrap_servers: str, group: str, offsets: Mapping[TopicPartition, GroupOffset], timeout_s: float = 30.0
 ) -> None:
-    """Commit offsets of a group, outside of any transaction.
+    """Commit offsets of a group once, outside of any transaction, without a consumer of its own for that.
 
     Raises
     ------
@@ -123,11 +131,15 @@ def commit_offsets(
 
     def ask(left_s: float) -> None:
         answers = admin.client(left_s).alter_consumer_group_offsets([asked], request_timeout=left_s)
-        for answer in answers[group].result().topic_partitions:
-            if answer.error is not None:
-                raise KafkaException(answer.error)
+        _require_committed(answers[group].result().topic_partitions)
 
     until_answered(ask, f"committing input offsets of {group}", timeout_s)
+
+
+def _require_committed(answers: Iterable[KafkaTopicPartition]) -> None:
+    for answer in answers:
+        if answer.error is not None:
+            raise KafkaException(answer.error)
 
 
 def _metadata(answer: KafkaTopicPartition) -> str:

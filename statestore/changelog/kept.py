@@ -8,6 +8,7 @@ nobody uses at the moment. When the block ends, all of it goes. Outside of such 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -22,6 +23,15 @@ from statestore.model import TopicPartition
 C = TypeVar("C", bound=Connection)
 #: Host and port.
 Address = tuple[str, int]
+#: The admin client, which also has to know them, forgets what it was told after 15 minutes.
+_LEADERS_KEPT_S = 300.0
+
+
+class _Led(NamedTuple):
+    """Who leads a partition, and when (s, monotonic) that was told."""
+
+    by: Address
+    told_s: float
 
 
 class _Idle(NamedTuple):
@@ -39,8 +49,6 @@ class Kept:
     ----------
     admins
         Clients by the brokers' addresses.
-    learned
-        When (s) each client has learned who leads which partitions.
     lock
         To be held while one is made.
     """
@@ -48,20 +56,23 @@ class Kept:
     def __init__(self) -> None:
         self.process = os.getpid()
         self.admins: dict[str, AdminClient] = {}
-        self.learned: dict[str, dict[TopicPartition, float]] = {}
         self.lock = Lock()
-        self._leaders: dict[str, dict[TopicPartition, Address]] = {}
+        self._leaders: dict[str, dict[TopicPartition, _Led]] = {}
         self._idle: dict[_Idle, list[Connection]] = {}
 
     def leaders(self, servers: str) -> dict[TopicPartition, Address]:
-        """Return a copy of what was last said of leaders."""
+        """Return what was said of leaders a while ago at most."""
+        since = time.monotonic() - _LEADERS_KEPT_S
         with self.lock:
-            return dict(self._leaders.get(servers, ()))
+            known = self._leaders.get(servers, {})
+            return {partition: led.by for partition, led in known.items() if led.told_s > since}
 
     def keep_leaders(self, servers: str, found: Mapping[TopicPartition, Address]) -> None:
         """Remember who leads."""
+        told_s = time.monotonic()
         with self.lock:
-            self._leaders.setdefault(servers, {}).update(found)
+            known = self._leaders.setdefault(servers, {})
+            known.update({partition: _Led(leader, told_s) for partition, leader in found.items()})
 
     def forget(self, servers: str) -> None:
         """Ask again who leads, whatever was said, and connect anew: the cluster is not as it was."""

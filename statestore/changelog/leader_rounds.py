@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from statestore.changelog.client import client_config, translate
+from statestore.changelog.client import Admin, client_config, translate
 from statestore.changelog.connection import LEAST_S, Connection, ConnectionLostError
 from statestore.changelog.kept import Address, connected, released
 from statestore.changelog.leaders import Leaders, may_pass
@@ -53,7 +53,7 @@ class LeaderRounds(Generic[C]):
         self._doing = doing
         self._stall_timeout_s = stall_timeout_s
         self._settings = client_config(bootstrap_servers)
-        self._leaders = Leaders(bootstrap_servers)
+        self._leaders = Leaders(Admin(bootstrap_servers))
         self._led: dict[TopicPartition, Address] = {}
         self._connections: dict[Address, C] = {}
         self._failed: KafkaError | str = "no answer"

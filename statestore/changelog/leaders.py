@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from statestore.changelog.client import Admin, is_passing
-from statestore.changelog.kept import Address, kept
+from statestore.changelog.kept import Address
 from statestore.model import TopicPartition
 
 __all__ = ["Address", "Leaders", "may_pass"]
@@ -35,11 +35,15 @@ def may_pass(error: KafkaError) -> bool:
 
 
 class Leaders:
-    """Asks who leads partitions, or remembers it (`keep_connections`)."""
+    """Asks an admin client who leads partitions, or remembers what it was told.
 
-    def __init__(self, bootstrap_servers: str) -> None:
-        self._servers = bootstrap_servers
-        self._admin = Admin(bootstrap_servers)
+    The client then knows that, too, and does not have to find out with its next request to these partitions. Where it
+    must, librdkafka 2.16 may crash the process: if another answer tells it while such a request is made, two threads
+    have its state (`rd_kafka_topic_partition_list_query_leaders_async`).
+    """
+
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
 
     def of(self, partitions: Iterable[TopicPartition], timeout_s: float) -> dict[TopicPartition, Address | KafkaError]:
         """Return the leader's address for each partition, or why there is none to be had now.
@@ -49,21 +53,31 @@ class Leaders:
         KafkaException
             If no broker answers in time.
         """
-        asked, keeper = list(partitions), kept()
-        known = keeper.leaders(self._servers) if keeper else {}
-        if keeper is not None and all(partition in known for partition in asked):
+        asked, servers = list(partitions), self._admin.bootstrap_servers
+        known = self._admin.kept.leaders(servers)
+        if all(partition in known for partition in asked):
             return {partition: known[partition] for partition in asked}
         names = {partition.topic for partition in asked}
-        admin = self._admin.client(timeout_s)
-        listed = admin.list_topics(names.pop() if len(names) == 1 else None, timeout=timeout_s)
-        if keeper is not None:
-            keeper.keep_leaders(self._servers, _all_leaders(listed))
+        client = self._admin.client(timeout_s)
+        listed = client.list_topics(names.pop() if len(names) == 1 else None, timeout=timeout_s)
+        self._admin.kept.keep_leaders(servers, _all_leaders(listed))
         return {partition: _leader(listed, partition) for partition in asked}
+
+    def learn(self, partitions: Iterable[TopicPartition], timeout_s: float) -> None:
+        """Have the client know who leads partitions.
+
+        Raises
+        ------
+        KafkaException
+            If a partition is not there, or nobody leads it now.
+        """
+        for leader in self.of(partitions, timeout_s).values():
+            if isinstance(leader, KafkaError):
+                raise KafkaException(leader)
 
     def forget(self) -> None:
         """Ask again who leads, and connect anew: an answer showed that what is remembered may be wrong."""
-        if (keeper := kept()) is not None:
-            keeper.forget(self._servers)
+        self._admin.kept.forget(self._admin.bootstrap_servers)
 
 
 def _all_leaders(listed: Any) -> dict[TopicPartition, Address]:

@@ -6,7 +6,7 @@ import time
 
 from confluent_kafka import KafkaError, KafkaException
 
-from statestore.changelog.client import client_config, translate
+from statestore.changelog.client import Admin, client_config, translate
 from statestore.changelog.connection import LEAST_S, ConnectionLostError
 from statestore.changelog.fetch import FetchConnection, Fetched, FetchLimits
 from statestore.changelog.fetched_together import take_fetched
@@ -46,7 +46,7 @@ class PartitionFetcher:
         self._stall_timeout_s = stall_timeout_s
         self._servers = bootstrap_servers
         self._settings = client_config(bootstrap_servers)
-        self._leaders = Leaders(bootstrap_servers)
+        self._leaders = Leaders(Admin(bootstrap_servers))
         self._connection: FetchConnection | None = None
         self._leader: Address | None = None
         self._asked: int | None = None

@@ -20,6 +20,7 @@ from confluent_kafka.admin import (
 )
 
 from statestore.changelog.client import Admin, until_answered
+from statestore.changelog.leaders import Leaders
 from statestore.changelog.streams_group import streams_group
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, KafkaUnavailableError, StateStoreError, TopicMismatchError
@@ -120,6 +121,7 @@ class Topics:
         self._servers = bootstrap_servers
         self._timeout_s = timeout_s
         self._admin = Admin(bootstrap_servers)
+        self._leaders = Leaders(self._admin)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -405,7 +407,7 @@ class Topics:
         def ask(timeout_s: float) -> None:
             admin = self._admin.client(timeout_s)
             try:
-                self._admin.learn_leaders(before, timeout_s)
+                self._leaders.learn(before, timeout_s)
                 for future in admin.delete_records(asked, request_timeout=timeout_s).values():
                     future.result()
             except KafkaException as error:
@@ -427,7 +429,7 @@ class Topics:
         def ask(timeout_s: float) -> dict[TopicPartition, _Listed]:
             admin, attempt_s = self._admin.client(timeout_s), min(timeout_s, _LISTING_S)
             try:
-                self._admin.learn_leaders(specs, attempt_s)
+                self._leaders.learn(specs, attempt_s)
                 futures = admin.list_offsets(asked, isolation_level=isolation, request_timeout=attempt_s)
                 listed = {TopicPartition(at.topic, at.partition): future.result() for at, future in futures.items()}
             except KafkaException as error:
@@ -455,8 +457,8 @@ class Topics:
 def _without_leader(
     admin: AdminClient, error: KafkaException, partitions: Iterable[TopicPartition], timeout_s: float
 ) -> KafkaException:
-    """Tell partitions that nobody leads for a moment from those that are not there; librdkafka does not."""
-    if error.args[0].code() != KafkaError._NOENT:
+    """Tell partitions that nobody leads for a moment from those that are not there; one answer does not."""
+    if error.args[0].code() not in (KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART):
         return error
     try:
         topics = admin.list_topics(timeout=timeout_s).topics

@@ -10,6 +10,7 @@ import pytest
 
 from demo.kafka import Kafka
 from demo.processes import Processes
+from statestore.changelog.client import Admin
 from statestore.changelog.leaders import Leaders
 from statestore.changelog.produce import ColumnProducer
 from statestore.changelog.reader import LogReader, first_offset
@@ -32,7 +33,7 @@ def creating_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def _asked_for_leader(servers: str, partition: TopicPartition) -> None:
-    Leaders(servers).of([partition], _TIMEOUT_S)
+    Leaders(Admin(servers)).of([partition], _TIMEOUT_S)
 
 
 def _asked_for_ends(servers: str, partition: TopicPartition) -> None:

@@ -67,5 +67,6 @@ def main(
         report(name, results, draw)
         return
     for result in results:
-        runs = " ".join(f"{figure:,.1f}" for figure in result.runs)
-        print(f"{result.case}: {result.system}: {result.median:,.1f} {result.unit} ({runs})")
+        digits = 1 if result.median >= 100 else 3
+        runs = " ".join(f"{figure:,.{digits}f}" for figure in result.runs)
+        print(f"{result.case}: {result.system}: {result.median:,.{digits}f} {result.unit} ({runs})")

@@ -62,15 +62,19 @@ class Result(NamedTuple):
         return statistics.median(self.runs)
 
 
-def measure(cases: list[Case], rounds: int = ROUNDS, few: Mapping[str, int] | None = None) -> list[Result]:
+def measure(
+    cases: list[Case], rounds: int = ROUNDS, few: Mapping[str, int] | None = None, *, asked: int | None = None
+) -> list[Result]:
     """Run every system of every case once per round, in alternating order.
 
     Parameters
     ----------
     few
         Systems that take part in the first rounds only, and in how many.
+    asked
+        So many rounds instead, of all systems.
     """
-    few = few or {}
+    rounds, few = (asked, {}) if asked else (rounds, few or {})
     runs: dict[tuple[str, str], list[float]] = {}
     for number in range(rounds):
         for case in cases:

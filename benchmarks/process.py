@@ -87,7 +87,7 @@ def run(asked: Asked) -> list[Result]:
             topic = f"input-{shape.keys}-{shape.partitions}"
             counted = produce_input(servers, topic, shape.partitions, RECORDS, shape.keys)
             measured = cases(processes, scratch, systems, shape, counted, asked.part)
-            results += measure(measured, asked.rounds or shape.rounds, {} if asked.rounds else FEW_ROUNDS)
+            results += measure(measured, shape.rounds, FEW_ROUNDS, asked=asked.rounds)
             delete_topic(servers, topic)
     return results
 

@@ -46,7 +46,7 @@ def measure_shape(
     systems: Mapping[str, RestoringSystem],
     shape: Shape,
     logs: Mapping[str, Log],
-    rounds: int,
+    asked_rounds: int | None = None,
 ) -> list[Result]:
     """Measure all systems in alternating order.
 
@@ -54,6 +54,8 @@ def measure_shape(
     ----------
     logs
         What each system restores, by the system's name.
+    asked_rounds
+        So many rounds instead of the shape's own number.
     """
     outcomes: dict[str, list[RestoreOutcome]] = {name: [] for name in systems}
 
@@ -62,7 +64,8 @@ def measure_shape(
         found.append(measured(processes, systems[name], logs[name], shape.cores, scratch, check=not found))
         return found[-1].rate
 
-    measure([Case(shape.case, "records/s", {name: partial(rate, name) for name in systems})], rounds, FEW_ROUNDS)
+    case = Case(shape.case, "records/s", {name: partial(rate, name) for name in systems})
+    measure([case], shape.rounds, FEW_ROUNDS, asked=asked_rounds)
     return results_of(shape, outcomes)
 
 
@@ -105,7 +108,7 @@ def run(asked: Asked) -> list[Result]:
             logs = dict.fromkeys(taking_part, log)
             if "Quix Streams" in taking_part:
                 logs["Quix Streams"] = fill_quix(servers, f"quix-{number}", shape.log)
-            results += measure_shape(processes, scratch, taking_part, shape, logs, asked.rounds or shape.rounds)
+            results += measure_shape(processes, scratch, taking_part, shape, logs, asked.rounds)
     return results
 
 

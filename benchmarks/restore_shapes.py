@@ -79,7 +79,7 @@ DRAWN = drawn_shape(int(os.environ.get("BENCH_SEED") or time.time()))
 SHAPES = (BASE, *OTHERS, *(() if SMALL else (DRAWN,)))
 #: Measured at the base alone: they take the longest, or tell little beyond it.
 ONLY_BASE = ("Quix Streams", "ours, Spark job", "Kafka Streams")
-#: How often these are measured at most: a round of theirs takes as long as one of all the others.
+#: How often these are measured, unless a number of rounds is asked for: one takes as long as all the others together.
 FEW_ROUNDS = {"Quix Streams": 1}
 #: Not for a look: the one takes longer to start than the others to restore, and of the other there is one more.
 NOT_SMALL = ("ours, Spark job", "Kafka Streams")

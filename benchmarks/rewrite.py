@@ -108,7 +108,7 @@ def run(asked: Asked) -> list[Result]:
             "restore": partial(restored, processes, log, scratch),
         }
         systems = asked.systems(there)
-        return measure([Case(_CASE, "s", systems)], asked.rounds or ROUNDS)
+        return measure([Case(_CASE, "s", systems)], ROUNDS, asked=asked.rounds)
 
 
 if __name__ == "__main__":

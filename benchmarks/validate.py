@@ -106,7 +106,7 @@ def sources(spark: SparkSession, order: Order, log: Log, scratch: Path, asked: A
         for case in QUERIES
         if asked.part in case_of(case, log.rows)
     ]
-    return measure(cases, asked.rounds or ROUNDS)
+    return measure(cases, ROUNDS, asked=asked.rounds)
 
 
 def validated_alone(processes: Processes, order: Order, scratch: Path) -> ValidationOutcome:

@@ -43,8 +43,8 @@ from statestore.rewrite.journal import (
     NewTopic,
     Rewrite,
     RewriteJournal,
+    end_journal,
     keep_done,
-    keep_records,
     listed,
     read_journal,
     remove_journal,
@@ -233,10 +233,9 @@ class Adoption:
         for name, new in journal.topics.items():
             self._topics.set_config(name, new.settings)
         kill_switch.reached("rewrite, settings made")
-        keep_records(self._first.state_dir, journal)
         keep_done(self._first.state_dir, journal)
         kill_switch.reached("rewrite, way back kept")
-        remove_journal(self._first.state_dir, journal.rewrite)
+        end_journal(self._first.state_dir, journal)
 
     # -- the topics ---------------------------------------------------------------------------------------------------
 

@@ -214,14 +214,15 @@ def write_journal(state_dir: Path, journal: RewriteJournal) -> None:
 
 
 def remove_journal(state_dir: Path, rewrite: Rewrite) -> None:
-    """Remove it: the rewrite is done, or nothing is left of it."""
+    """Remove it: nothing is left of the rewrite, or of what it has written."""
     remove_durably(rewrite.path(state_dir))
 
 
-def keep_records(state_dir: Path, journal: RewriteJournal) -> None:
-    """Write down how many records at the start of the new changelogs are from the rewrite, durably."""
+def end_journal(state_dir: Path, journal: RewriteJournal) -> None:
+    """Remove it: the rewrite is done. How many records of the new changelogs are from it stays written down."""
     for new in journal.topics.values():
         keep_rewritten(state_dir, journal.application, new.topic_id, new.records)
+    remove_journal(state_dir, journal.rewrite)
 
 
 def keep_done(state_dir: Path, journal: RewriteJournal) -> None:

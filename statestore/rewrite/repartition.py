@@ -58,7 +58,7 @@ from statestore.rewrite.journal import (
     NewTopic,
     Rewrite,
     RewriteJournal,
-    keep_records,
+    end_journal,
     read_journal,
     remove_journal,
     write_journal,
@@ -454,8 +454,7 @@ class Repartition:
         kill_switch.reached("rewrite, offsets committed")
         adopt([topic.described(name) for name, topic in journal.topics.items()])
         kill_switch.reached("rewrite, adopted")
-        keep_records(self._new.first.state_dir, journal)
-        remove_journal(self._new.first.state_dir, self._rewrite)
+        end_journal(self._new.first.state_dir, journal)
         return rows
 
     def _make(self) -> tuple[RewriteJournal, list[MadeStore]]:

@@ -41,7 +41,7 @@ from statestore.rewrite.journal import (
     NewTopic,
     Rewrite,
     RewriteJournal,
-    keep_records,
+    end_journal,
     read_journal,
     remove_journal,
     require_no_other,
@@ -226,8 +226,7 @@ class Reseed:
         kill_switch.reached("rewrite, adopted")
         self._topics.set_config(plan.topic, self._new(journal).settings)
         kill_switch.reached("rewrite, settings made")
-        keep_records(state_dir, journal)
-        remove_journal(state_dir, self._rewrite)
+        end_journal(state_dir, journal)
         return rows
 
     # -- the topic ----------------------------------------------------------------------------------------------------

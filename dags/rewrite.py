@@ -24,6 +24,7 @@ the plan, and *rewrite* carries it out. Below *check*, each store partition that
 | transform | a function can correct rows with wrong values or an old layout, or stores need another format |
 | repartition | the number of input partitions changes. Apply the definition of the new application first |
 | clone | you need a copy of an application that continues to run. Apply the definition of the copy first |
+| undo | a transform, or an overwrite with Spark, was a mistake. The stores return to their former changelogs |
 
 Except for a clone, the application must be stopped and have processed its input. Pause its DAG `process` first.
 A clone is created in the Kafka cluster of this DAG's environment, even if the first application is in another cluster.
@@ -63,7 +64,8 @@ def _dag(environment: Environment) -> None:
                 type=["array", "null"],
                 items={"type": "string"},
                 title="Stores",
-                description="For reseed: the store. For transform: the stores; blank for all.",
+                description="For reseed: the store. For transform: the stores; blank for all. For undo: the store, if "
+                "several rewrites can be undone.",
                 **suggested_stores(),
             ),
             "to": Param(
@@ -121,6 +123,13 @@ def _dag(environment: Environment) -> None:
                 title="Any partitioner",
                 description="For reseed, repartition, and clone: keys can be in partitions that Kafka's partitioner "
                 "would not choose.",
+            ),
+            "accept_loss": Param(
+                False,
+                type="boolean",
+                title="Accept loss",
+                description="For undo: give up records that were processed or appended after the rewrite, and those "
+                "that a former changelog has lost.",
             ),
             "dry_run": Param(False, type="boolean", title="Only show the plan", description="On: nothing is changed."),
         },

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
@@ -25,6 +25,9 @@ from statestore_dags.arguments import Applications, Params, require_known_fields
 from statestore_dags.connections import kafka_connection
 from statestore_dags.retrying import RETRIED, in_environment
 from statestore_dags.suggestions import remember
+
+if TYPE_CHECKING:
+    from statestore.rewrite.journal import RewriteJournal
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +43,10 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "reads_from": "--reads-from",
         "any_partitioner": "--partitioner=any",
     },
+    "undo": {"stores": "--store", "accept_loss": "--accept-loss"},
 }
+#: Kinds that replace the changelogs of an application that is there. Repeated, they would replace them once more.
+_REPLACING = ("transform", "undo")
 _FIELDS = {field.lstrip("*") for fields in KINDS.values() for field in fields}
 
 
@@ -90,10 +96,11 @@ def plan_rewrite(params: Any = None, dag: Any = None, dag_run: Any = None, ti: A
             environment.require([to])
         if environment_of(arguments[2]).name:  # what is cloned from another cluster may be another team's
             environment.require([arguments[2]])
-        changelogs = _changelogs(arguments)
+        changelogs, begun = _changelogs(arguments), _begun(arguments)
+        finishes = begun is not None and begun.topics.keys() <= set(changelogs.values())
         _run([*arguments, "--dry-run"])
     ti.xcom_push("summary", f"statestore rewrite {' '.join(arguments)}")
-    return {"arguments": arguments, "changelogs": changelogs}
+    return {"arguments": arguments, "changelogs": changelogs, "finishes": finishes}
 
 
 @task(task_id="rewrite")
@@ -103,27 +110,46 @@ def run_rewrite(planned: dict[str, Any], params: Any = None, dag: Any = None) ->
         raise AirflowSkipException("only the plan was asked for")
     arguments = planned["arguments"]
     with in_environment(dag.dag_id), kafka_connection(), archive_connection(), reports_access():
-        if _changelogs(arguments) != planned["changelogs"] and not _begun(arguments):
+        if is_done(planned, _changelogs(arguments), begun=_begun(arguments) is not None):
             raise AirflowFailException(
-                "the stores have other changelogs than when this run was planned: an earlier attempt of it, or "
-                "somebody else, has replaced them, so the function is not called again. `statestore verify` says "
-                "whether the stores are healthy; if so, nothing is left to do"
+                "an earlier attempt of this run, or somebody else, has replaced the changelogs of the stores since it "
+                "was planned, so nothing is done again. `statestore verify` says whether the stores are healthy; if "
+                "so, nothing is left to do"
             )
         content = _run([*arguments, "--yes"])
     return [
         {
             "label": f"{row['application']}/{row['store']}/{row['task']}",
             "health": "healthy",
-            "headline": f"{row['rows']} rows, changelog up to offset {row['committed']}",
+            "headline": _headline(row),
             **row,
         }
         for row in content["rows"]
     ]
 
 
+def _headline(row: Mapping[str, Any]) -> str:
+    if "put_back" in row:
+        return f"went back to {row['put_back'] or 'what its former changelog gives'}"
+    return f"{row['rows']} rows, changelog up to offset {row['committed']}"
+
+
+def is_done(planned: Mapping[str, Any], changelogs: Mapping[str, str], *, begun: bool) -> bool:
+    """Tell whether what was planned has been done since; once more would replace the changelogs that it has made.
+
+    Parameters
+    ----------
+    planned
+        Of an interrupted rewrite, perhaps, whose changelogs the catalogue already had: then it `finishes` that.
+    changelogs, begun
+        As they are now: those of the application, and whether there is an interrupted rewrite.
+    """
+    return not begun and (planned.get("finishes", False) or changelogs != planned["changelogs"])
+
+
 def _changelogs(arguments: Sequence[str]) -> dict[str, str]:
-    """Return the changelogs of an application that is transformed, by store."""
-    if arguments[0] != "transform":
+    """Return the changelogs of an application of which some are replaced, by store."""
+    if arguments[0] not in _REPLACING:
         return {}
     from statestore.metastore.metastore import Metastore
 
@@ -131,11 +157,13 @@ def _changelogs(arguments: Sequence[str]) -> dict[str, str]:
     return {store.name: store.changelog_of(definition.name) for store in definition.stores}
 
 
-def _begun(arguments: Sequence[str]) -> bool:
-    """Tell whether a transform was interrupted: then the command only finishes it."""
-    from statestore.rewrite.journal import Rewrite
+def _begun(arguments: Sequence[str]) -> RewriteJournal | None:
+    """Return the journal of an earlier attempt to replace changelogs that was interrupted; None: there is none."""
+    if arguments[0] not in _REPLACING:
+        return None
+    from statestore.rewrite.journal import Rewrite, read_journal
 
-    return Rewrite("transform", arguments[2]).path(load_settings().state_dir).exists()
+    return read_journal(load_settings().state_dir, Rewrite(arguments[0], arguments[2]))
 
 
 def _run(arguments: Sequence[str]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from statestore_dags.arguments import (
     verify_request,
 )
 from statestore_dags.report_parts import part_path, report_path
-from statestore_dags.rewriting import rewrite_arguments
+from statestore_dags.rewriting import is_done, rewrite_arguments
 
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
@@ -337,6 +337,7 @@ REWRITES = {
         {"to": "new", "snapshot_set": None, "from_cluster": "abc", "reads_from": "set-offsets"},
         "--to new --from-cluster abc --reads-from set-offsets",
     ),
+    "undo": ({"stores": ["aircraft"], "accept_loss": True}, "--store aircraft --accept-loss"),
 }
 
 
@@ -355,7 +356,7 @@ def test_what_is_cloned_from_another_cluster_is_not_defined_here():
 @pytest.mark.parametrize(
     ("form", "message"),
     [
-        ({"what": None}, "what: expected reseed, transform, repartition, clone, found 'None'"),
+        ({"what": None}, "what: expected reseed, transform, repartition, clone, undo, found 'None'"),
         ({"what": "clone", "application": "x"}, "application: no 'x' is defined"),
         ({"what": "clone"}, "to: clone needs it"),
         ({"what": "clone", "application": "", "from_cluster": "abc", "to": "x"}, "application: no '' is defined"),
@@ -367,6 +368,22 @@ def test_what_is_cloned_from_another_cluster_is_not_defined_here():
 def test_rewrite_refuses(form, message):
     with pytest.raises(InputError, match=message):
         rewrite_arguments({"application": "flight-delays", **form}, APPLICATIONS)
+
+
+@pytest.mark.parametrize(
+    ("finishes", "changelog_now", "begun_now", "done"),
+    [
+        (False, "a-s-changelog", False, False),  # as it was planned
+        (False, "a-s-changelog-2", False, True),  # an earlier attempt has done it
+        (False, "a-s-changelog-2", True, False),  # an earlier attempt was interrupted
+        (True, "a-s-changelog-2", True, False),
+        (True, "a-s-changelog-2", False, True),  # what had been interrupted before was finished since
+    ],
+)
+def test_what_a_rewrite_has_replaced_is_not_replaced_once_more(finishes, changelog_now, begun_now, done):
+    then = "a-s-changelog-2" if finishes else "a-s-changelog"
+    planned = {"arguments": ["undo"], "changelogs": {"s": then}, "finishes": finishes}
+    assert is_done(planned, {"s": changelog_now}, begun=begun_now) is done
 
 
 def test_report_names_are_safe_short_and_distinct(tmp_path):

@@ -9,6 +9,7 @@ from tests.dags.runner import Runner
 from tests.dags.test_approval import Person
 from tests.integration.support import register
 from tests.integration.test_repartition import KEYS, Counting
+from tests.integration.transforming import Transforming
 
 
 @pytest.fixture
@@ -49,3 +50,19 @@ def test_a_field_that_the_form_does_not_have_and_what_speaks_against_it_fail_the
     source.send([(b"key-00", b"1")], 1)
     states = runner.run("rewrite", form)
     assert (states["plan"], states["rewrite"]) == ("failed", "upstream_failed")
+
+
+@pytest.mark.long
+def test_an_undo_is_approved_and_carried_out(two, installation, service_id, load_dags, airflow_api):
+    source, _ = two
+    rows = source.all_rows()
+    Transforming(source.servers, service_id, source.name, source.state_dir).carry_out()
+    assert source.all_rows() != rows
+    runner, person = Runner(installation, load_dags), Person(airflow_api, "rewrite")
+    form = {"what": "undo", "application": source.name}
+    answer = person.answers("Approve")
+    states = runner.run("rewrite", form)
+    answer.join()
+    assert states["check"] == [(f"{source.name}/counts/0_{task}", "success") for task in range(2)]
+    assert source.all_rows() == rows
+    assert runner.run("rewrite", form)["plan"] == "failed"  # nothing is left to undo

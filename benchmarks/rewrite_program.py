@@ -22,7 +22,8 @@ from statestore.model import TaskId
 from statestore.partition.spec import StorePartitionSpec
 from statestore.rewrite.group_offsets import InputPair
 from statestore.rewrite.new_application import NewApplication
-from statestore.rewrite.repartition import RepartitionSpec, repartition
+from statestore.rewrite.repartition import repartition
+from statestore.rewrite.repartition_plan import RepartitionSpec
 
 S = TypeVar("S")
 M = TypeVar("M")

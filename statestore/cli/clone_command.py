@@ -14,7 +14,7 @@ from statestore.errors import InputError
 
 if TYPE_CHECKING:
     from statestore.cli.selection import PartitionSelection
-    from statestore.rewrite.repartition import MadeStore
+    from statestore.rewrite.repartition_plan import MadeStore
 
 
 @options.with_target

@@ -23,7 +23,7 @@ from statestore.rewrite.clone_offsets import CloneInput, CloneReadsFrom, clone_o
 from statestore.rewrite.cut import Cut
 from statestore.rewrite.group_offsets import InputPair, ReadsFrom
 from statestore.rewrite.new_application import NewApplication
-from statestore.rewrite.repartition import CutSource, RepartitionSpec
+from statestore.rewrite.repartition_plan import CutSource, RepartitionSpec
 
 Adopt = Callable[[Sequence[Topic]], None]
 #: Of a store's definition: what changes nothing of its rows.

@@ -9,7 +9,7 @@ from statestore.cli import output
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from statestore.rewrite.repartition import MadeStore, RepartitionPlan
+    from statestore.rewrite.repartition_plan import MadeStore, RepartitionPlan
 
 
 def show_repartition(console: Console, plan: RepartitionPlan) -> None:

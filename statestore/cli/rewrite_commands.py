@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from statestore.changelog.topics import Topic
     from statestore.cli.selection import Chosen, PartitionSelection
     from statestore.partition.spec import StorePartitionSpec
-    from statestore.rewrite.repartition import MadeStore
+    from statestore.rewrite.repartition_plan import MadeStore
     from statestore.rewrite.reseed import ReseedPlan
     from statestore.rewrite.staged_stores import Rewritten
 

@@ -14,13 +14,8 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from contextvars import copy_context
-from typing import NamedTuple
-
-from pydantic import BaseModel, ConfigDict
 
 from statestore import kill_switch
-from statestore.bulk.digest import Digest
 from statestore.changelog.group import GroupOffset, commit_offsets, committed_offsets
 from statestore.changelog.kept import keep_connections
 from statestore.changelog.topics import Topic, Topics, changelog_config
@@ -28,14 +23,10 @@ from statestore.discovery.changelogs import changelog_spec
 from statestore.errors import InputError, StateStoreError, StoreCorruptedError
 from statestore.model import TopicPartition
 from statestore.partition.grouping import by_store
-from statestore.partition.replacement import clear_built
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.many import Runner
 from statestore.recovery.planning import disk_needed, free_bytes
-from statestore.recovery.restore import put_in_place
-from statestore.recovery.spec import RestoreSpec
-from statestore.recovery.staging import Staging
-from statestore.reports import Loss, Status
+from statestore.rewrite.built_tasks import BuiltTasks, Digests, TargetPart, build_tasks
 from statestore.rewrite.changelog_writing import (
     compresses,
     fence,
@@ -49,7 +40,6 @@ from statestore.rewrite.group_offsets import (
     Groups,
     InputPair,
     NewOffsets,
-    ReadsFrom,
     goes_on_everywhere,
     new_offsets,
     require_the_same,
@@ -63,9 +53,8 @@ from statestore.rewrite.journal import (
     remove_journal,
     write_journal,
 )
-from statestore.rewrite.new_application import NewApplication, discard, require_no_more, require_unused
+from statestore.rewrite.new_application import discard, require_no_more, require_unused
 from statestore.rewrite.partitioned import (
-    Counted,
     SourcePart,
     Surveyed,
     WritePart,
@@ -74,10 +63,10 @@ from statestore.rewrite.partitioned import (
     survey_part,
     write_part,
 )
-from statestore.rewrite.staged_stores import Expected, require_room, stage, whole_restore
+from statestore.rewrite.repartition_plan import MadeStore, RepartitionPlan, RepartitionSpec, StorePlan
+from statestore.rewrite.staged_stores import Expected, require_room, whole_restore
 from statestore.statedir.lock import locked_file
 from statestore.statedir.paths import rewrite_journal, rewrite_lock
-from statestore.statedir.sidecar import Judgement
 from statestore.statedir.swap import locked_task
 
 _log = logging.getLogger(__name__)
@@ -86,152 +75,6 @@ _ROWS_PER_S = 100_000
 #: Tasks that are built at a time by one process, within the memory of one: half of what that takes is waiting for the
 #: disk. So many pieces at least are left for each process.
 _BESIDE, _PIECES_EACH = 4, 2
-_BEGINS = "the state of another application"
-
-
-class CutSource(NamedTuple):
-    """A set of snapshots as the source.
-
-    Attributes
-    ----------
-    snapshot_set
-        Its name.
-    elsewhere
-        The application is in another Kafka cluster, which is not asked.
-    offsets
-        Where the new group goes on.
-    """
-
-    snapshot_set: str
-    elsewhere: bool
-    offsets: NewOffsets
-
-
-class RepartitionSpec(NamedTuple):
-    """Source and target of a repartition.
-
-    Attributes
-    ----------
-    source
-        All store partitions of the application that there is.
-    new
-        The application that is to be made.
-    partitions
-        Of what it reads.
-    inputs
-        What the two read; None: what the group has committed, renamed as `renamed` says.
-    renamed
-        Topics that the new application reads in the place of others.
-    any_partitioner
-        Rows stay in their partition.
-    parallelism
-        Pieces of work that are done at the same time.
-    cut
-        The set that the stores of `source` are copies of: nobody works on these. None: they are those of the
-        application, which must be stopped.
-    """
-
-    source: Sequence[StorePartitionSpec]
-    new: NewApplication
-    partitions: int
-    inputs: Sequence[InputPair] | None
-    renamed: Mapping[str, str]
-    reads_from: ReadsFrom | None
-    any_partitioner: bool
-    run_bytes: int
-    started_ms: int
-    parallelism: int
-    cut: CutSource | None = None
-
-
-class StorePlan(NamedTuple):
-    """Planned change of a store: its old and new partitions, and their content."""
-
-    name: str
-    before: int
-    after: int
-    counted: Counted
-
-    @property
-    def rows(self) -> int:
-        """Rows of all partitions."""
-        return sum(self.counted.rows)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of their keys and values."""
-        return sum(self.counted.bytes)
-
-
-class RepartitionPlan(NamedTuple):
-    """Plan of a repartition.
-
-    Attributes
-    ----------
-    snapshot_set
-        Name of the set that the stores are of; None: they are those of the application.
-    finishes
-        An earlier attempt has written all: only the group's offsets and the catalogue may be left.
-    discards
-        An earlier attempt was interrupted: what it left is thrown away first.
-    offsets
-        Where the new group goes on.
-    said
-        What that means, for people.
-    disk_needed, disk_free
-        Bytes below the state directory.
-    """
-
-    source: str
-    target: str
-    partitions: int
-    snapshot_set: str | None
-    stores: Sequence[StorePlan]
-    finishes: bool
-    discards: bool
-    offsets: Mapping[TopicPartition, GroupOffset]
-    said: Sequence[str]
-    seconds: float
-    disk_needed: int
-    disk_free: int
-
-    @property
-    def rows(self) -> int:
-        """Rows that are written."""
-        return sum(store.rows for store in self.stores)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of their keys and values."""
-        return sum(store.bytes for store in self.stores)
-
-
-class MadeStore(NamedTuple):
-    """A store partition that was made; `committed` is the offset of its last record, None without one."""
-
-    store: StorePartitionSpec
-    rows: int
-    committed: int | None
-
-
-class TargetPart(NamedTuple):
-    """A store partition that is built: how, of what input its rows are, and what they must be."""
-
-    restore: RestoreSpec
-    position: Mapping[TopicPartition, int]
-    expected: Expected
-
-
-class _Built(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-    committed: tuple[int | None, ...]
-
-
-class _BuiltTasks(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-    tasks: tuple[_Built, ...]
 
 
 class Repartition:
@@ -599,7 +442,7 @@ class Repartition:
         beside = min(max(len(tasks) // (_PIECES_EACH * self._spec.parallelism), 1), _BESIDE)
         each = list(tasks.values())
         pieces = [each[first : first + beside] for first in range(0, len(each), beside)]
-        built = [task for found in self._run(pieces, build_tasks, _BuiltTasks) for task in found.tasks]
+        built = [task for found in self._run(pieces, build_tasks, BuiltTasks) for task in found.tasks]
         kill_switch.reached("rewrite, all built")
         return [
             MadeStore(part.restore.store, part.expected.rows, committed)
@@ -634,70 +477,6 @@ class Repartition:
                 require_no_more(self._topics, journal.application, topic.described(name), topic.records)
         if left := {where: offset for where, offset in wanted.items() if where not in there}:
             commit_offsets(store.bootstrap_servers, journal.application, left, store.kafka_timeout_s)
-
-
-class Digests:
-    """Total of the records written to the partitions of a new changelog."""
-
-    def __init__(self, partitions: int, store: StorePartitionSpec) -> None:
-        self._each = [Digest(store.store.values) for _ in range(partitions)]
-
-    def add(self, written: Written) -> None:
-        """Add what a store partition has given."""
-        for digest, rows, hexdigest in zip(self._each, written.rows, written.digests, strict=True):
-            digest.add_digest(rows, hexdigest)
-
-    @property
-    def rows(self) -> tuple[int, ...]:
-        """Rows of each partition."""
-        return tuple(digest.rows for digest in self._each)
-
-    def of(self, partition: int) -> tuple[int, str]:
-        """Rows of a partition, and their digest."""
-        return self._each[partition].rows, self._each[partition].hexdigest()
-
-
-def build_tasks(tasks: Sequence[Sequence[TargetPart]]) -> _BuiltTasks:
-    """Build the stores of several new tasks at the same time, each as `build_task` does.
-
-    Raises
-    ------
-    StateStoreError
-        The first that one raised, when all have ended.
-    """
-    with keep_connections(), ThreadPoolExecutor(len(tasks)) as threads:
-        begun = [threads.submit(copy_context().run, build_task, parts, len(tasks)) for parts in tasks]
-    return _BuiltTasks(tasks=tuple(task.result() for task in begun))
-
-
-def build_task(parts: Sequence[TargetPart], beside: int = 1) -> _Built:
-    """Build the stores of a new task from their changelogs, check them, and put them in place.
-
-    Parameters
-    ----------
-    beside
-        How many share the memory that a sorted run may take.
-
-    Raises
-    ------
-    StoreCorruptedError
-        If one has other rows than were written.
-    """
-    paths = parts[0].restore.store.paths
-    with keep_connections(), locked_task(paths, parts[0].restore.store.lock_wait_s, rewriting=True):
-        shares = [part.restore._replace(run_bytes=max(part.restore.run_bytes // beside, 1)) for part in parts]
-        shared = [part._replace(restore=its) for part, its in zip(parts, shares, strict=True)]
-        return _Built(committed=tuple(map(_build_store, shared)))
-
-
-def _build_store(part: TargetPart) -> int | None:
-    store = part.restore.store
-    with Staging(store.paths, store.store.name).alone(store.lock_wait_s):
-        clear_built(store.paths)
-        staged = stage(part.restore, part.position, part.expected)
-        put_in_place(part.restore, staged.built, staged.logs, Judgement(Status.MISSING, Loss.NONE, ""), _BEGINS)
-    kill_switch.reached("rewrite, store in place")
-    return staged.built.committed_offset
 
 
 def _told(offsets: Mapping[TopicPartition, GroupOffset]) -> tuple[tuple[str, int, int], ...]:

@@ -19,7 +19,8 @@ from statestore.recovery.restore import restore
 from statestore.reports import Status
 from statestore.rewrite.group_offsets import InputPair
 from statestore.rewrite.new_application import NewApplication
-from statestore.rewrite.repartition import RepartitionSpec, repartition
+from statestore.rewrite.repartition import repartition
+from statestore.rewrite.repartition_plan import RepartitionSpec
 from statestore.verification.check import verify
 from statestore.verification.options import VerifyOptions
 from tests.integration.broker import T0, unique

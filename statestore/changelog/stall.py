@@ -52,6 +52,7 @@ class Stall:
         if self._throttled:
             return (
                 f"a quota of the brokers let nothing through for {time.monotonic() - self._began:.0f} s: increase "
-                "consumer_byte_rate (a record batch larger than what the quota allows in ten seconds never comes)"
+                "consumer_byte_rate or, for what is written, producer_byte_rate (a record batch larger than what the "
+                "quota allows in ten seconds never comes)"
             )
         return f"nothing came for {self._timeout_s:g} s"

@@ -31,6 +31,7 @@ from statestore.model import TopicPartition
 
 Headers = Sequence[tuple[str, bytes | None]]
 _IDLE_MS = 5_000
+_CHECK = "check that the brokers are up, then run again"
 #: How long a task that failed waits for what it has produced at least once.
 _LAST_S = 5.0
 _ANY_PARTITION = -1  # librdkafka's RD_KAFKA_PARTITION_UA
@@ -117,7 +118,9 @@ class RecordWriter:
                 if not waits:
                     self._stall.progressed()
                 elif self._stall.left_s <= 0:
-                    raise KafkaUnavailableError(f"{topic}: no record was taken for {self._timeout_s:g} s") from error
+                    raise KafkaUnavailableError(
+                        f"{topic}: no record was taken: {self._stall.told()}; {_CHECK}"
+                    ) from error
                 waits = True
                 self._serve(lambda: self._producer.poll(0.1))
             except KafkaException as error:
@@ -184,7 +187,7 @@ class RecordWriter:
                 stall.progressed()
             elif stall.left_s <= 0:
                 raise KafkaUnavailableError(
-                    f"{left} records of {self._name} are left, and none was acknowledged for {self._timeout_s:g} s"
+                    f"{left} records of {self._name} are not acknowledged: {stall.told()}; {_CHECK}"
                 )
             before = left
         return {TopicPartition(*where): offset for where, offset in self._delivered.items()}

@@ -354,7 +354,7 @@ def test_the_card_on_the_dashboard_leads_to_what_needs_work(person, laid):
     page = person.open("/")
     card = page.get_by_role("region", name="State stores")
     expect(card).to_contain_text("shop: 1 MISSING, 1 LAGGING")
-    card.get_by_role("link", name="1 needs work").click()
+    card.get_by_role("link", name="1 needs action").click()
     expect(page.locator("tr[data-partition]")).to_have_count(1)
     expect(page.locator("tr[data-partition]")).to_contain_text("MISSING")
 

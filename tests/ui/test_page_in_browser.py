@@ -349,7 +349,7 @@ def test_with_the_keyboard_alone_a_restore_is_started_and_nothing_is_clipped(per
     expect(panel).to_have_count(0)
 
 
-def test_the_card_on_the_dashboard_leads_to_what_needs_work(person, laid):
+def test_the_card_on_the_dashboard_leads_to_what_needs_action(person, laid):
     laid.verify([verify_row(0), verify_row(1, Status.MISSING), verify_row(2, Status.LAGGING)], 1)
     page = person.open("/")
     card = page.get_by_role("region", name="State stores")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Lock
@@ -60,12 +60,13 @@ class Kept:
         self._leaders: dict[str, dict[TopicPartition, _Led]] = {}
         self._idle: dict[_Idle, list[Connection]] = {}
 
-    def leaders(self, servers: str) -> dict[TopicPartition, Address]:
-        """Return what was said of leaders a while ago at most."""
+    def leaders(self, servers: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Address]:
+        """Return those leaders of partitions that were told lately."""
         since = time.monotonic() - _LEADERS_KEPT_S
         with self.lock:
             known = self._leaders.get(servers, {})
-            return {partition: led.by for partition, led in known.items() if led.told_s > since}
+            told = [(partition, known[partition]) for partition in partitions if partition in known]
+        return {partition: led.by for partition, led in told if led.told_s > since}
 
     def keep_leaders(self, servers: str, found: Mapping[TopicPartition, Address]) -> None:
         """Remember who leads."""

@@ -54,9 +54,9 @@ class Leaders:
             If no broker answers in time.
         """
         asked, servers = list(partitions), self._admin.bootstrap_servers
-        known = self._admin.kept.leaders(servers)
-        if all(partition in known for partition in asked):
-            return {partition: known[partition] for partition in asked}
+        known = self._admin.kept.leaders(servers, asked)
+        if known.keys() == set(asked):
+            return dict(known)
         names = {partition.topic for partition in asked}
         client = self._admin.client(timeout_s)
         listed = client.list_topics(names.pop() if len(names) == 1 else None, timeout=timeout_s)

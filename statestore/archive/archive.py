@@ -54,8 +54,13 @@ class ArchiveSpec(BaseModel):
         return objects
 
 
-def archive_spec(url: str | None, timeout_s: float, topics: Topics) -> ArchiveSpec | None:
+def archive_spec(url: str | None, timeout_s: float, topics: Topics, *, node_local: bool = False) -> ArchiveSpec | None:
     """Say which archive is used; None if there is none.
+
+    Parameters
+    ----------
+    node_local
+        As of `ArchiveSpec`.
 
     Raises
     ------
@@ -66,13 +71,12 @@ def archive_spec(url: str | None, timeout_s: float, topics: Topics) -> ArchiveSp
     """
     if url is None:
         return None
-    return ArchiveSpec(url=checked_url(url), cluster=topics.cluster_id(), timeout_s=timeout_s)
+    return ArchiveSpec(url=checked_url(url), cluster=topics.cluster_id(), timeout_s=timeout_s, node_local=node_local)
 
 
 def archive_of(settings: Settings, topics: Topics) -> ArchiveSpec | None:
     """Say which archive an installation uses; see `archive_spec`."""
-    found = archive_spec(settings.archive, settings.archive_timeout_s, topics)
-    return None if found is None else found.model_copy(update={"node_local": settings.node_local_state})
+    return archive_spec(settings.archive, settings.archive_timeout_s, topics, node_local=settings.node_local_state)
 
 
 def open_archive(url: str, timeout_s: float = 60.0, *, create: bool = True) -> ObjectStore:

@@ -7,8 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from statestore import clock
-from statestore.archive.archive import ArchiveSpec, archive_spec
-from statestore.changelog.topics import Topics
+from statestore.archive.archive import ArchiveSpec
 from statestore.cli.selection import Chosen
 from statestore.discovery.known_store import KnownStore
 from statestore.discovery.known_stores_file import keep_known, learned
@@ -22,9 +21,8 @@ from statestore.reports import RestoreRow, Status, VerifyRow
 _WHOLE = (Status.OK, Status.EMPTY, Status.LAGGING, Status.OLD_FORMAT)
 
 
-def reachable(url: str | None, timeout_s: float, topics: Topics) -> ArchiveSpec | None:
+def reachable(found: ArchiveSpec | None) -> ArchiveSpec | None:
     """Say in which archive it is known what stores are; None if there is none, or it does not answer now."""
-    found = archive_spec(url, timeout_s, topics)
     try:
         if found is not None:
             found.open()

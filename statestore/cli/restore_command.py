@@ -56,11 +56,11 @@ def restore(
     json: options.Json = None,
 ) -> None:
     """Restore store partitions from their changelogs. A live store is replaced once its replacement passes a check."""
-    from statestore.archive.archive import archive_spec
     from statestore.changelog.topics import Topics
     from statestore.cli import known_stores, next_steps, tables
     from statestore.cli import local_processes as local
     from statestore.cli import restore_selection as restoring
+    from statestore.cli.archives import archive_of_stores
     from statestore.cli.selection import choose
     from statestore.metrics.export import export_report
     from statestore.recovery.planning import require_disk_for_all
@@ -80,13 +80,13 @@ def restore(
         if rollback:
             options.require_stores_here("To put an earlier one in place, run `statestore snapshot reinstate`")
         label = f"rollback-{started_ms}"
-        keep = partial(archive_spec, archive, archive_timeout_s)
+        keep = partial(archive_of_stores, archive, archive_timeout_s)
         _replaced(asked, rollback, release, parallel, json, keep, dry_run=request.dry_run, label=label)
     # A plan is no result: nothing else reads it.
     reports_dir = None if request.dry_run else asked.reports_dir
     options.require_writable(json=json, reports_dir=reports_dir)
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
-    where = archive_spec(archive, archive_timeout_s, topics)
+    where = archive_of_stores(archive, archive_timeout_s, topics)
     chosen = choose(replace(asked, archive=where), topics, certain=True)
     chosen.say_left_out()
     stores = restoring.stores_to_restore(chosen, topics, elsewhere=request.mode == "as-of", kafka_streams=kafka_streams)

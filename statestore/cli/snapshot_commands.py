@@ -146,11 +146,11 @@ def create(
 
     Without --application, it covers the applications for which process publishes no snapshots.
     """
-    from statestore.archive.archive import archive_spec
     from statestore.changelog.topics import Topics
     from statestore.cli import local_processes as local
     from statestore.cli import restore_selection as restoring
     from statestore.cli import tables
+    from statestore.cli.archives import archive_of_stores
     from statestore.cli.selection import choose
     from statestore.metrics.export import export_report
     from statestore.recovery.snapshot_run import from_their_logs, run_snapshots
@@ -159,7 +159,7 @@ def create(
     started_ms = clock.now_ms()
     options.require_writable(json=json, reports_dir=asked.reports_dir)
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
-    where = archive_spec(archive, archive_timeout_s, topics)
+    where = archive_of_stores(archive, archive_timeout_s, topics)
     assert where is not None
     asked = asked.naming(names or ())
     chosen = choose(asked, topics)

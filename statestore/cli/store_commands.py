@@ -61,6 +61,7 @@ def verify(
     from statestore.changelog.topics import Topics
     from statestore.cli import known_stores, next_steps, tables
     from statestore.cli import verification as work
+    from statestore.cli.archives import archive_of_stores
     from statestore.cli.selection import choose
     from statestore.discovery.partitions import task_counts
     from statestore.metrics.export import export_report
@@ -72,7 +73,8 @@ def verify(
     options.require_writable(json=json, reports_dir=asked.reports_dir)
     how = VerifyOptions.of(request, started_ms, run_bytes=run_bytes)
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
-    kept_in = known_stores.reachable(archive, archive_timeout_s, topics)
+    where = archive_of_stores(archive, archive_timeout_s, topics)
+    kept_in = known_stores.reachable(where)
     asked = asked.naming(names or ())
     chosen = choose(replace(asked, archive=kept_in), topics)
     chosen.require_known()
@@ -84,7 +86,8 @@ def verify(
     with Progress(console=Console(stderr=True), disable=hidden) as progress:
         bar = progress.add_task("verifying", total=len(chosen.specs))
         tasks = task_counts(topics, chosen.defined)
-        verified = work.verify_all(chosen.specs, how, parallel, lambda count: progress.advance(bar, count), tasks=tasks)
+        specs = [spec.model_copy(update={"archive": where}) for spec in chosen.specs]
+        verified = work.verify_all(specs, how, parallel, lambda count: progress.advance(bar, count), tasks=tasks)
     report = VerifyReport(
         run_id=f"command-{started_ms}",
         applications=chosen.applications,

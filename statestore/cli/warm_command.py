@@ -175,6 +175,7 @@ def _task(text: str, application: str) -> TaskId:
 
 
 def _warmed(asked: PartitionSelection, request: _Request, how: Warming, state: WarmState) -> list[WarmRow]:
+    from statestore.archive.archive import archive_spec
     from statestore.changelog.topics import Topics
     from statestore.cli import known_stores
     from statestore.cli import restore_selection as restoring
@@ -185,7 +186,7 @@ def _warmed(asked: PartitionSelection, request: _Request, how: Warming, state: W
     from statestore.verification.options import VerifyOptions
 
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
-    where = known_stores.reachable(request.archive, request.archive_timeout_s, topics)
+    where = known_stores.reachable(archive_spec(request.archive, request.archive_timeout_s, topics))
     try:
         chosen = choose(replace(asked, archive=where), topics, certain=True)
     except UnknownApplicationError as error:

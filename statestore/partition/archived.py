@@ -52,8 +52,11 @@ class ArchivedStore(NamedTuple):
 
 
 def lives_in_archive(spec: StorePartitionSpec) -> bool:
-    """Tell whether the archive has the store, and what lies on a disk is a copy."""
-    return spec.archive is not None and spec.archive.node_local and not spec.is_global
+    """Tell whether the archive has the store, and what lies on a disk is a copy.
+
+    The store of an application without a definition is where that runs, whose snapshots are of its log.
+    """
+    return spec.archive is not None and spec.archive.node_local and spec.owned and not spec.is_global
 
 
 def look_into_archive(specs: Sequence[StorePartitionSpec], *, look_at_files: bool) -> list[ArchivedStore]:

@@ -14,6 +14,7 @@ from statestore.archive.grown_from import beginning
 from statestore.durable import write_durably
 from statestore.errors import SnapshotError, StateStoreError, StoreBehindLogStartError
 from statestore.objects.path import Location
+from statestore.partition.archived import lives_in_archive
 from statestore.partition.changelog_time import stream_time_at_least
 from statestore.partition.generations import newest_generation, replaced_with
 from statestore.partition.judgement import LACKS_VERSIONS, Had, Lost, Supply, rebuild_loss
@@ -133,7 +134,7 @@ def _begin_generation(store: StorePartitionSpec) -> None:
     SnapshotError
         If its application has run since.
     """
-    if store.archive is None or store.archive.node_local or (why := replaced_with(store)) is None:
+    if store.archive is None or lives_in_archive(store) or (why := replaced_with(store)) is None:
         return
     with locked_task(store.paths, store.lock_wait_s):
         published = publish_live(store, store.archive, "restore")

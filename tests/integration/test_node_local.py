@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from statestore.verification.check import verify, verify_many
 from statestore.verification.options import VerifyOptions
 from tests.integration.archived import ROWS, TINY_RUN, Archived
 from tests.integration.broker import create_topic, delete_records, delete_topic, set_topic_config
+from tests.integration.command_line import Ran, command_on
 from tests.integration.support import CHANGELOG_CONFIG, Application
 
 
@@ -195,6 +198,54 @@ def test_where_the_archive_does_not_answer_the_stores_are_to_be_looked_at_later(
     (nodes.directory / "archive").write_text("no directory")
     row = nodes.verify_on("b")
     assert (row.status, row.action) == (Status.LOCKED, Action.LATER)
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def command(nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Run the command on node `a`, with the settings of all nodes."""
+    run, definitions = command_on(nodes, tmp_path, monkeypatch, capfd)
+    places = {"STATE_DIR": str(nodes.disk("a")), "ARCHIVE": nodes.archive.url, "NODE_LOCAL_STATE": "true"}
+    return lambda *words, **settings: run(
+        *words, "--definitions", str(definitions), "--json", "-", **{**places, **settings}
+    )
+
+
+def row_of(ran: Ran) -> dict[str, Any]:
+    """Return the one row of a report."""
+    (row,) = json.loads(ran.out)["rows"]
+    found: dict[str, Any] = row
+    return found
+
+
+def test_the_command_verifies_what_the_archive_has_and_not_the_copy_on_its_node(nodes: Nodes, command: Run) -> None:
+    nodes.send([(b"new", b"value")])
+    nodes.run_on("b")
+    ran = command("verify")
+    row = row_of(ran)
+    assert (ran.code, row["status"], row["committed"], row["lag"]) == (0, "OK", 201, 0), ran.err
+    assert row["restore_point"]["snapshot"] == str(nodes.newest("b").name)
+    assert command("verify", STATE_DIR=str(nodes.disk("new"))).code == 0, "it is in the archive, and not missing"
+
+
+@pytest.mark.long
+def test_the_command_does_not_verify_a_copy_if_the_archive_does_not_answer(nodes: Nodes, command: Run) -> None:
+    shutil.rmtree(nodes.directory / "archive")
+    (nodes.directory / "archive").write_text("no directory")
+    ran = command("verify")
+    assert (ran.code, row_of(ran)["status"]) == (3, "LOCKED"), ran.err
+
+
+def test_the_command_restores_what_the_archive_lacks_though_a_copy_is_whole(nodes: Nodes, command: Run) -> None:
+    nodes.objects.delete(max(nodes.objects.entries(BLOBS), key=lambda found: found.size).name)
+    replaced = str(nodes.newest("a").name)
+    row = row_of(command("restore"))
+    assert (row["before"], row["outcome"], row["replaced"]) == ("CORRUPT", "restored", replaced)
+    assert nodes.verify_on("b", "deep").status is Status.OK
 
 
 # -- process ----------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from statestore.verification.options import VerifyOptions
 from statestore.verification.restore_points import with_restore_points
 from tests.integration.archived import ROWS, Archived
 from tests.integration.broker import create_topic, delete_records, delete_topic, set_topic_config
+from tests.integration.command_line import command_on
 from tests.integration.support import CHANGELOG_CONFIG, Application
 
 
@@ -182,6 +183,19 @@ def test_a_lost_node_whose_log_was_deleted_is_found_and_restored(archived: Archi
     assert (row.status, row.action) == (Status.MISSING, Action.FULL)
     assert restored(archived).failure is None
     assert archived.contents() == expected
+
+
+@pytest.mark.long
+def test_the_command_verifies_by_what_the_archive_knows_of_a_store_whose_node_and_log_are_gone(
+    archived: Archived, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    archived.process(ROWS)
+    archived.lose_all()
+    lose_records(archived, archived.log_end())
+    command, definitions = command_on(archived, tmp_path, monkeypatch, capfd)
+    said = ["--definitions", str(definitions), "--archive", archived.archive.url]
+    (row,) = command.shown("verify", *said, code=1)["rows"]
+    assert (row["status"], row["restore_point"]["snapshot"]) == ("MISSING", archived.snapshots()[0])
 
 
 @pytest.mark.long

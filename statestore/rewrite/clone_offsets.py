@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from statestore import clock
 from statestore.changelog.group import GroupOffset
-from statestore.changelog.topics import LogRange, Topics
+from statestore.changelog.topics import LogRange, Topic, Topics
 from statestore.errors import InputError
 from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import UNKNOWN_TIME
@@ -75,7 +75,7 @@ def clone_offsets(topics: Topics, timeout_s: float, cut: Cut, read: CloneInput) 
     OpenTransactionError
         If a transaction hides where a topic ends.
     """
-    _require_topics(topics, cut, read)
+    found = _require_topics(topics, cut, read)
     offsets: dict[TopicPartition, GroupOffset] = {}
     said: list[str] = []
     for pair in read.pairs:
@@ -84,7 +84,9 @@ def clone_offsets(topics: Topics, timeout_s: float, cut: Cut, read: CloneInput) 
         if pair.internal:
             starts, why = _in_empty_topic(topics, timeout_s, read, logs)
         elif read.same:
+            known = _require_same(cut, pair, found)
             starts, why = _at_offsets_of(cut, before, logs)
+            why = why if known else f"{why}. The set does not record the topic's id: check that the topic is older"
         else:
             starts, why = _in_another_input(topics, timeout_s, cut, read, before, logs)
         offsets |= {where: GroupOffset(starts[where], found.metadata) for where, found in before.items()}
@@ -102,7 +104,7 @@ def _renamed(cut: Cut, pair: InputPair) -> dict[TopicPartition, GroupOffset]:
     }
 
 
-def _require_topics(topics: Topics, cut: Cut, read: CloneInput) -> None:
+def _require_topics(topics: Topics, cut: Cut, read: CloneInput) -> Mapping[str, Topic]:
     found = topics.describe([pair.target for pair in read.pairs if pair.target is not None])
     problems = []
     for pair in read.pairs:
@@ -116,6 +118,19 @@ def _require_topics(topics: Topics, cut: Cut, read: CloneInput) -> None:
             f"the input of {read.application} does not fit set {cut.found.uuid}: {'; '.join(problems)}. A clone has as "
             "many partitions as the application had. Nothing was changed"
         )
+    return found
+
+
+def _require_same(cut: Cut, pair: InputPair, found: Mapping[str, Topic]) -> bool:
+    """Make sure that a topic is the one that the offsets of a set are of; False: the set does not tell."""
+    expected, topic = cut.found.input_ids.get(pair.source), found[pair.source]
+    if expected not in (None, topic.topic_id):
+        raise InputError(
+            f"{pair.source} was deleted and created anew since set {cut.found.uuid} was written: expected the topic id "
+            f"{expected}, found {topic.topic_id}. The offsets of the set are of other records. Use a set that was "
+            "written since: a run of `process` writes one. Nothing was changed"
+        )
+    return expected is not None
 
 
 def _at_offsets_of(

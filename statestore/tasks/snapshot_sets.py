@@ -7,6 +7,9 @@ What a task has sent to a repartition topic, and the next one has not read, is i
 from the topic when it has been read. So a cut is only one if there is no such record: each repartition topic ends where
 the set does. Its end is read before the group's offsets. If these are still those of the run, nobody has committed more
 input before, so what the topic had then is all that the cut has sent.
+
+A topic that is deleted takes the group's offsets with it. So if these are still there, the id that the topic had before
+they were read is that of the topic that the run has read.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from collections.abc import Sequence
 from statestore import clock
 from statestore.archive.archive import ArchiveSpec
 from statestore.archive.layout import StoreDirectory, snapshot_name, time_ordered_uuid
-from statestore.archive.pins import SnapshotSet, newest_set, write_set
+from statestore.archive.pins import SnapshotSet, listed_ids, newest_set, write_set
 from statestore.archive.snapshots import histories
 from statestore.changelog.group import ConsumerGroup
 from statestore.changelog.topics import Topics
@@ -62,8 +65,10 @@ def set_after_run(
         objects = archive.open()
         snapshots = _snapshots(objects, application, rows, archive)
         offsets = _offsets(application, rows)
-        _require_drained(application, offsets, Topics(bootstrap_servers, timeout_s))
-        times = _require_committed(application, offsets, bootstrap_servers, timeout_s)
+        topics = Topics(bootstrap_servers, timeout_s)
+        ids = {name: found.topic_id for name, found in topics.describe(where.topic for where, _ in offsets).items()}
+        _require_drained(application, offsets, topics)
+        times = (*_require_committed(application, offsets, topics, timeout_s), *listed_ids(ids))
         known = newest_set(objects, archive.cluster, application.name)
         said = (snapshots, offsets, times)
         if known is not None and (known.snapshots, known.input_offsets, known.stream_times) == said:
@@ -137,10 +142,7 @@ def _require_drained(
 
 
 def _require_committed(
-    application: ApplicationDefinition,
-    offsets: Sequence[tuple[TopicPartition, int]],
-    bootstrap_servers: str,
-    timeout_s: float,
+    application: ApplicationDefinition, offsets: Sequence[tuple[TopicPartition, int]], topics: Topics, timeout_s: float
 ) -> tuple[tuple[TopicPartition, str], ...]:
     """Require that the group still is where the tasks have left it: nobody has processed more since.
 
@@ -150,9 +152,15 @@ def _require_committed(
         Stream times, as they were committed.
     """
     times = []
-    with ConsumerGroup(bootstrap_servers, application.name, timeout_s) as group:
+    starts = {where: log.start for where, log in topics.log_ranges(dict(offsets)).items()}
+    with ConsumerGroup(topics.bootstrap_servers, application.name, timeout_s) as group:
         for where, offset in offsets:
             found = group.committed(where)
+            if found is None and offset != starts[where]:
+                raise SnapshotError(
+                    f"group {application.name} has committed nothing of {where}, this run has left it at {offset}: the "
+                    "topic was made anew in the meantime, or its offsets were deleted. The next run writes a set"
+                )
             if found is not None and found.next_offset != offset:
                 raise SnapshotError(
                     f"group {application.name} is at offset {found.next_offset} of {where}, this run has left it at "

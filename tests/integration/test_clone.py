@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from statestore.archive.pins import write_set
 from statestore.changelog.group import committed_offsets
 from statestore.changelog.topics import Topics
 from statestore.model import TopicPartition
@@ -103,6 +104,31 @@ def test_a_set_that_the_input_does_not_reach_is_refused(cloned: Cloned) -> None:
     broker.delete_records(cloned.source.servers, cloned.source.input, end)
     ran = cloned.command(*cloned.arguments, "--yes")
     assert (ran.code, "the records between are gone" in ran.err) == (2, True), ran
+
+
+def test_a_set_of_an_input_that_was_made_anew_is_refused(cloned: Cloned) -> None:
+    source = cloned.source
+    before = Topics(source.servers, 60).require(source.input).topic_id
+    broker.delete_topic(source.servers, source.input)
+    broker.create_topic(source.servers, source.input, 2)
+    cloned.send(source, KEYS * 2)  # so each partition has the offsets of the set
+    ran = cloned.command(*cloned.arguments, "--yes")
+    after = Topics(source.servers, 60).require(source.input).topic_id
+    assert (ran.code, f"expected the topic id {before}, found {after}" in ran.err) == (2, True), ran
+    assert committed_offsets(cloned.target.servers, cloned.target.name) == {}
+
+
+@pytest.mark.long
+def test_a_set_that_does_not_name_the_topics_of_its_input_is_cloned_and_that_is_said(cloned: Cloned) -> None:
+    (made,) = cloned.source.known()
+    assert [topic for topic in made.input_ids] == [cloned.source.input]
+    older = made.model_copy(update={"stream_times": made.stream_times[: len(made.input_offsets)]})
+    assert older.input_ids == {}
+    cloned.source.objects.delete(made.place)
+    write_set(cloned.source.objects, older)
+    ran = cloned.command(*cloned.arguments, "--yes")
+    assert (ran.code, "does not record the topic's id" in ran.out.replace("\n", " ")) == (0, True), ran
+    cloned.assert_cloned()
 
 
 POINTS = [

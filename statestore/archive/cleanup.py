@@ -96,9 +96,13 @@ def expendable(
     newest = next((manifest for manifest in usable if not missing_files(objects, manifest.files)), None)
     if newest is None:
         return []
+    # What was to begin a generation comes before all others: of an attempt that was killed, or is about to begin it.
+    ahead = [found.name for found in history.snapshots if found.name.generation > history.generation]
+    latest = history.snapshots[len(ahead) :][: retention.newest]
     chosen = []
-    for at, found in enumerate(history.snapshots):
-        young = at < retention.newest or now_ms - found.written_ms < retention.age_ms
+    for found in history.snapshots:
+        kept_ms = max(retention.age_ms, retention.grace_ms) if found.name in ahead else retention.age_ms
+        young = found in latest or now_ms - found.written_ms < kept_ms
         if young or found.name == newest.name or found.directory.snapshot(found.name) in kept:
             continue
         try:

@@ -61,6 +61,16 @@ def test_the_newest_that_is_complete_and_of_the_current_generation_stays(objects
     assert _chosen(objects, made[0]) == [4, 3, 2, 1]
 
 
+def test_what_never_began_its_generation_does_not_count_among_the_newest(objects: ObjectStore, tmp_path: Path) -> None:
+    made = [_publish(objects, tmp_path, committed) for committed in (1, 2, 3)]
+    for committed in (4, 5):  # of attempts that were killed
+        _publish(objects, tmp_path, committed, generation=1)
+    assert _chosen(objects, made[0], NOW._replace(newest=2)) == [5, 4, 1]
+    now_ms = server_time_ms(objects)
+    began_lately = NOW._replace(newest=0, grace_ms=3_600_000)  # and may be about to begin it
+    assert _chosen(objects, made[0], began_lately, now_ms=now_ms) == [2, 1]
+
+
 def missing_place(objects: ObjectStore, made: Manifest) -> str:
     """Object of a blob that no other snapshot has."""
     (own,) = [file for file in made.files if file.path != "shared.sst"]

@@ -11,7 +11,7 @@ from rich.console import Console
 from statestore.cli import tables
 from statestore.cli.local_processes import run_each
 from statestore.cli.selection import Chosen
-from statestore.errors import InputError
+from statestore.errors import InputError, StoreUncleanError
 from statestore.model import StoreSelector
 from statestore.partition.quarantine import last_replaced
 from statestore.partition.release import ReleaseRow, release_replaced
@@ -81,6 +81,8 @@ def _detail(row: RollbackRow) -> str:
         return f"{row.failure.kind}: {row.failure.message}"
     if row.published is None or row.published.failure is None:
         return ""
+    if row.published.failure.kind == StoreUncleanError.__name__:  # no command publishes it either
+        return f"no snapshot: {row.published.failure.message}"
     return (
         f"no snapshot: {row.published.failure.message}. If `process` does not run this application, run `statestore "
         f"snapshot create --application {row.application}` before it starts"

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from pydantic import Field
 
+from statestore.archive.archive import ArchiveSpec
 from statestore.archive.grown_from import beginning
-from statestore.errors import InputError, StateStoreError
+from statestore.errors import InputError, StateStoreError, StoreUncleanError
 from statestore.partition.generations import newest_generation
 from statestore.partition.quarantine import last_replaced, release
 from statestore.partition.snapshots import publish_row
@@ -107,10 +108,23 @@ def put_back(store: StorePartitionSpec, found: Path, label: str, begins: str) ->
     )
     release(store.paths, store.store.name, found.name)  # what is left of it: the store itself is live
     # Until a snapshot begins its generation, a restore elsewhere would take one of the store it replaces.
-    published = None if store.archive is None else publish_row(store, store.archive, "restore")
+    published = None if store.archive is None else _published(store, store.archive)
     if published is not None and published.failure is not None:
         _log.warning("%s: %s: no snapshot: %s", label, store.store_partition, published.failure.message)
     return quarantine, published
+
+
+def _published(store: StorePartitionSpec, archive: ArchiveSpec) -> SnapshotRow:
+    """Publish the store that was put back, or say why it has no snapshot."""
+    row = publish_row(store, archive, "restore")
+    if row.snapshot is not None or row.failure is not None:
+        return row
+    why = StoreUncleanError(
+        f"{store.store_partition} has no seal: before it was replaced, it was left open, or another program wrote it. "
+        "It is not published, and only this state directory has it. The next run of `process` that can use it "
+        "publishes it. Until then, keep a copy of the directory"
+    )
+    return row.model_copy(update={"failure": Failure.of(why)})
 
 
 def _require_same_changelog(store: StorePartitionSpec, found: Path) -> None:

@@ -90,6 +90,18 @@ def test_a_generation_that_comes_late_does_not_take_the_place_of_one_that_was_be
         assert archived.snapshots() == [first.snapshot]
 
 
+def test_a_store_that_comes_back_unsealed_has_no_snapshot_and_that_is_said(archived: Archived) -> None:
+    archived.process(ROWS)
+    break_seal(archived.store_spec().paths, STORE)  # as a crash or Kafka Streams does
+    archived.restored("full", force=True)
+    before = archived.snapshots()
+    back = _rolled_back(archived, archive=archived.archive)
+    assert (back.snapshot, archived.snapshots()) == (None, before)
+    assert "only this state directory has it" in back.failure.message
+    (row,) = archived.process([(b"new", b"value")]).snapshots  # which closes it, and so seals it
+    assert (row.failure, archived.snapshots()) == (None, [row.snapshot])
+
+
 @pytest.mark.long
 def test_who_was_killed_after_he_began_a_generation_goes_on_with_it(
     archived: Archived, monkeypatch: pytest.MonkeyPatch

@@ -138,6 +138,7 @@ def task_specs(
             application=application,
             task=TaskId(subtopology, partition.partition),
             input_end=ranges[partition].last_stable,
+            input_id=found[part.input_topic].topic_id,
             changelogs=changelogs,
             bootstrap_servers=settings.bootstrap_servers,
             state_dir=settings.state_dir.absolute(),

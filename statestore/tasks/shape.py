@@ -72,10 +72,19 @@ class _Store(BaseModel):
 
 
 class _Shape(BaseModel):
+    """The settings that determine the rows of a task's stores.
+
+    Attributes
+    ----------
+    input_id
+        Topic that the positions of the stores are of; None: not recorded.
+    """
+
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     schema_version: Literal[1] = 1
     input_topic: str
+    input_id: str | None = None
     stores: dict[str, _Store]
 
 
@@ -110,6 +119,13 @@ def remember_shape(spec: TaskSpec) -> None:
         write_durably(spec.paths.shape, _text(spec))
 
 
+def former_input(spec: TaskSpec) -> str | None:
+    """Return the id of the topic that the task has read before, if its input is another one now; None: it is not."""
+    known = _known(spec)
+    before = None if known is None else known.input_id
+    return None if spec.input_id is None or before == spec.input_id else before
+
+
 def is_remembered(spec: TaskSpec) -> bool:
     """True if the definition's shape is the one that was kept last."""
     try:
@@ -131,7 +147,7 @@ def _shape(spec: TaskSpec) -> _Shape:
         store.name: _Store.of(store, by_store.get(store.name), topics.get(store.name))
         for store in spec.subtopology.stores
     }
-    return _Shape(input_topic=spec.subtopology.input_topic, stores=stores)
+    return _Shape(input_topic=spec.subtopology.input_topic, input_id=spec.input_id, stores=stores)
 
 
 def _known(spec: TaskSpec) -> _Shape | None:

@@ -22,6 +22,8 @@ class TaskSpec(BaseModel):
     ----------
     input_end
         Offset before which the run ends.
+    input_id
+        Id of the input's topic; None: not asked for.
     changelogs
         Changelog topic of each of the task's stores.
     max_batch_bytes
@@ -41,6 +43,7 @@ class TaskSpec(BaseModel):
     application: ApplicationDefinition
     task: TaskId
     input_end: int
+    input_id: str | None = None
     changelogs: dict[str, ChangelogSpec]
     bootstrap_servers: str
     state_dir: Path

@@ -43,7 +43,7 @@ from statestore.tasks.input_records import InputRecords
 from statestore.tasks.outgoing import Sent
 from statestore.tasks.processor import Headers
 from statestore.tasks.publishing import open_archive_soon, publish_stores
-from statestore.tasks.shape import check_shape, remember_shape
+from statestore.tasks.shape import check_shape, former_input, remember_shape
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.task_progress import TaskProgressWriter
 from statestore.tasks.task_stores import TaskStores, record_new_stores
@@ -271,9 +271,15 @@ class StreamTask:
         missing = f"group {self._name} has no committed offset for {self._input}, but {', '.join(holding)} holds state"
         if not self._spec.resume_from_position:
             raise InputOffsetError(
-                f"{missing}: the offset has expired or was deleted; set it to where processing must continue "
-                "(kafka-consumer-groups --reset-offsets), continue from the position of the stores (process "
-                "--resume-from-position), or reset the application"
+                f"{missing}: the offset has expired or was deleted, alone or with the topic; set it to where "
+                "processing must continue (kafka-consumer-groups --reset-offsets), continue from the position of the "
+                "stores (process --resume-from-position), or reset the application"
+            )
+        if (before := former_input(self._spec)) is not None:
+            raise InputOffsetError(
+                f"{missing}. The position of the stores is of another topic: {self._input.topic} was deleted and "
+                f"created anew, expected the topic id {before}, found {self._spec.input_id}. Set the group's offset to "
+                "where processing must continue in the topic of now (kafka-consumer-groups --reset-offsets)"
             )
         positions = {name: self._stores.by_name[name].position().get(self._input) for name in holding}
         known = {name: position for name, position in positions.items() if position is not None}

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from statestore.changelog.group import GroupOffset, commit_offsets
+from statestore.changelog.topics import Topics
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import FencedError, StateStoreError
 from statestore.formats import checkpoint_file
@@ -268,6 +270,25 @@ def test_r17_processing_goes_on_from_the_stores_position_when_told_to(applicatio
     assert (row.failure, row.records_in) == (None, 0)
     application.process(LATER)
     application.assert_oracle()
+
+
+@pytest.mark.behaviour("R17")
+def test_r17_the_position_in_an_input_that_was_made_anew_is_of_other_records(application: Application) -> None:
+    def input_id() -> str:
+        return Topics(application.servers, 60).require(application.input).topic_id
+
+    application.send(INPUT)
+    before = input_id()
+    assert application.run(input_id=before).failure is None
+    broker.delete_topic(application.servers, application.input)  # and Kafka deletes the group's offsets of it
+    broker.create_topic(application.servers, application.input)
+    application.send([*INPUT, *LATER])
+    after = input_id()
+    application.fails("InputOffsetError", input_id=after)
+    said = application.fails("InputOffsetError", input_id=after, resume_from_position=True)
+    assert f"expected the topic id {before}, found {after}" in said
+    commit_offsets(application.servers, application.name, {TopicPartition(application.input, 0): GroupOffset(0)})
+    assert application.run(input_id=after).records_in == len(INPUT) + len(LATER)
 
 
 @pytest.mark.long

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from itertools import chain
 from typing import Self, TypeVar
 
@@ -16,8 +16,6 @@ from statestore.objects.store import ObjectStore
 
 M = TypeVar("M", bound=BaseModel)
 
-#: Partition of no topic, under which a set has a topic's id.
-_TOPIC = -1
 _LIMIT = 64 * 1024 * 1024
 
 
@@ -31,9 +29,9 @@ class SnapshotSet(BaseModel):
     input_offsets
         The group's committed offset of each input partition; where it has committed nothing, the log's start.
     stream_times
-        Metadata of these commits, which has the stream times of the tasks (`formats/commit_metadata.py`). Behind them
-        are the ids of the input's topics, under the partition -1: earlier versions read no set with other fields, and
-        of these only the partitions that have an offset.
+        Metadata of these commits, which has the stream times of the tasks (`formats/commit_metadata.py`).
+    input_ids
+        Id of each topic of the input; empty in a set from before they were recorded.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,6 +43,7 @@ class SnapshotSet(BaseModel):
     snapshots: tuple[str, ...]
     input_offsets: tuple[tuple[TopicPartition, int], ...]
     stream_times: tuple[tuple[TopicPartition, str], ...] = ()
+    input_ids: dict[str, str] = {}
     written_ms: int
 
     @property
@@ -56,11 +55,6 @@ class SnapshotSet(BaseModel):
     def places(self) -> list[tuple[StoreDirectory, SnapshotName]]:
         """Where its snapshots are, and their names."""
         return [place for found in self.snapshots if (place := snapshot_place(found)) is not None]
-
-    @property
-    def input_ids(self) -> dict[str, str]:
-        """Ids of the topics that the input offsets are of, by name; earlier versions recorded none."""
-        return {where.topic: topic_id for where, topic_id in self.stream_times if where.partition == _TOPIC}
 
     @model_validator(mode="after")
     def _snapshots_are_the_applications(self) -> Self:
@@ -93,11 +87,6 @@ class Pin(BaseModel):
     def place(self) -> str:
         """Its object."""
         return f"{PINS}/{self.name}.json"
-
-
-def listed_ids(topic_ids: Mapping[str, str]) -> tuple[tuple[TopicPartition, str], ...]:
-    """Return the ids of topics, by name, as a set has them behind its stream times."""
-    return tuple((TopicPartition(topic, _TOPIC), topic_id) for topic, topic_id in sorted(topic_ids.items()))
 
 
 def write_set(objects: ObjectStore, made: SnapshotSet) -> None:

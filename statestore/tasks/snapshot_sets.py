@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from statestore import clock
 from statestore.archive.archive import ArchiveSpec
 from statestore.archive.layout import StoreDirectory, snapshot_name, time_ordered_uuid
-from statestore.archive.pins import SnapshotSet, listed_ids, newest_set, write_set
+from statestore.archive.pins import SnapshotSet, newest_set, write_set
 from statestore.archive.snapshots import histories
 from statestore.changelog.group import ConsumerGroup
 from statestore.changelog.topics import Topics
@@ -68,10 +68,10 @@ def set_after_run(
         topics = Topics(bootstrap_servers, timeout_s)
         ids = {name: found.topic_id for name, found in topics.describe(where.topic for where, _ in offsets).items()}
         _require_drained(application, offsets, topics)
-        times = (*_require_committed(application, offsets, topics, timeout_s), *listed_ids(ids))
+        times = _require_committed(application, offsets, topics, timeout_s)
         known = newest_set(objects, archive.cluster, application.name)
-        said = (snapshots, offsets, times)
-        if known is not None and (known.snapshots, known.input_offsets, known.stream_times) == said:
+        said = (snapshots, offsets, times, ids)
+        if known is not None and (known.snapshots, known.input_offsets, known.stream_times, known.input_ids) == said:
             return row.model_copy(update={"snapshot_set": known.uuid})
         now_ms = clock.now_ms()
         made = SnapshotSet(
@@ -81,6 +81,7 @@ def set_after_run(
             snapshots=snapshots,
             input_offsets=offsets,
             stream_times=times,
+            input_ids=ids,
             written_ms=now_ms,
         )
         write_set(objects, made)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
@@ -46,7 +46,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
     "undo": {"stores": "--store", "accept_loss": "--accept-loss"},
 }
 #: Kinds that replace the changelogs of an application that is there. Repeated, they would replace them once more.
-_REPLACING = ("transform", "undo")
+_REPLACING: tuple[Literal["transform"], Literal["undo"]] = ("transform", "undo")
 _FIELDS = {field.lstrip("*") for fields in KINDS.values() for field in fields}
 
 
@@ -159,11 +159,10 @@ def _changelogs(arguments: Sequence[str]) -> dict[str, str]:
 
 def _begun(arguments: Sequence[str]) -> RewriteJournal | None:
     """Return the journal of an earlier attempt to replace changelogs that was interrupted; None: there is none."""
-    if arguments[0] not in _REPLACING:
-        return None
     from statestore.rewrite.journal import Rewrite, read_journal
 
-    return read_journal(load_settings().state_dir, Rewrite(arguments[0], arguments[2]))
+    found = [kind for kind in _REPLACING if kind == arguments[0]]
+    return read_journal(load_settings().state_dir, Rewrite(found[0], arguments[2])) if found else None
 
 
 def _run(arguments: Sequence[str]) -> dict[str, Any]:

@@ -337,11 +337,13 @@ class Topics:
         found = self._config_entries(names)
         return {name: {key: entry.value for key, entry in entries.items()} for name, entries in found.items()}
 
-    def own_settings(self, names: Iterable[str]) -> dict[str, set[str]]:
-        """Return which settings were made for the topics themselves, and are not the brokers' for all topics."""
+    def own_settings(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Return the settings that were made for the topics themselves, and are not the brokers' for all topics."""
         own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
-        found = self._config_entries(names)
-        return {name: {key for key, entry in entries.items() if entry.source == own} for name, entries in found.items()}
+        return {
+            name: {key: entry.value for key, entry in entries.items() if entry.source == own}
+            for name, entries in self._config_entries(names).items()
+        }
 
     def _config_entries(self, names: Iterable[str]) -> dict[str, dict[str, ConfigEntry]]:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in dict.fromkeys(names)]

@@ -35,10 +35,7 @@ _FENCED_BESIDE = 16
 
 def kept_settings(topics: Topics, name: str) -> dict[str, str]:
     """Return the settings that a changelog has of its own, which one in its place keeps; of none, none."""
-    if topics.find(name) is None:
-        return {}
-    own, config = topics.own_settings([name])[name], topics.topic_configs([name])[name]
-    return {key: config[key] for key in own}
+    return {} if topics.find(name) is None else topics.own_settings([name])[name]
 
 
 def final_settings(config: Mapping[str, str]) -> dict[str, str]:

@@ -273,7 +273,7 @@ def test_what_brokers_say_for_all_topics_tells_nothing_of_a_store():
 
         def own_settings(self, names):
             assert sorted(names) == ["app-own-changelog", "app-s-changelog"]
-            return {"app-own-changelog": {COMPACTION_LAG}, "app-s-changelog": {"cleanup.policy"}}
+            return {"app-own-changelog": {COMPACTION_LAG: "5"}, "app-s-changelog": {"cleanup.policy": "compact"}}
 
     configs = {
         "app-own-changelog": {COMPACTION_LAG: "5"},

@@ -12,6 +12,7 @@ import typer
 
 from statestore import clock
 from statestore.cli import completion, options, output
+from statestore.config import is_node_local
 from statestore.errors import InputError
 from statestore.model import StoreSelector
 
@@ -106,6 +107,12 @@ def read(
     if not specs:
         problems = [store.problem for store in chosen.discovered if store.name == wanted.store]
         raise InputError(f"store {wanted} cannot be read: {'; '.join(problems) or 'it is kept in memory'}")
+    if is_node_local() and any(spec.owned for spec in specs):
+        print(
+            f"statestore: the rows are those of the state directory {asked.where.state_dir}. "
+            "STATESTORE_NODE_LOCAL_STATE is true, so the archive may have newer ones",
+            file=sys.stderr,
+        )
     found: list[Row] = []
     too_early = []
     for spec in specs:

@@ -34,7 +34,7 @@ from statestore.verification.options import VerifyOptions
 from tests.integration.archived import ROWS, TINY_RUN, Archived
 from tests.integration.broker import create_topic, delete_records, delete_topic, set_topic_config
 from tests.integration.command_line import Ran, command_on
-from tests.integration.support import CHANGELOG_CONFIG, Application
+from tests.integration.support import CHANGELOG_CONFIG, STORE, Application
 
 
 class Nodes(Archived):
@@ -230,6 +230,13 @@ def test_the_command_verifies_what_the_archive_has_and_not_the_copy_on_its_node(
     assert (ran.code, row["status"], row["committed"], row["lag"]) == (0, "OK", 201, 0), ran.err
     assert row["restore_point"]["snapshot"] == str(nodes.newest("b").name)
     assert command("verify", STATE_DIR=str(nodes.disk("new"))).code == 0, "it is in the archive, and not missing"
+
+
+def test_the_command_reads_a_copy_and_says_so(nodes: Nodes, command: Run) -> None:
+    nodes.send([(b"new", b"value")])
+    nodes.run_on("b")
+    ran = command("read", STORE, b"new".hex())
+    assert (ran.code, "the archive may have newer ones" in ran.err) == (1, True), ran.err
 
 
 @pytest.mark.long

@@ -65,8 +65,9 @@ def clone(
     from statestore.cli import local_processes as local
     from statestore.cli.repartition_selection import clone_spec
     from statestore.rewrite.clone_offsets import reads_from as where_to_begin
-    from statestore.rewrite.cut import fetched_stores, find_cut
+    from statestore.rewrite.cut import fetched_stores, find_cut, require_same_input
     from statestore.rewrite.repartition import repartition
+    from statestore.statedir.paths import rewrite_journal
     from statestore.statedir.scratch import default_scratch
 
     if len(asked.applications) != 1 or asked.partitions or asked.stores:
@@ -102,6 +103,9 @@ def clone(
                     f"--set: an interrupted attempt has already created {to} from set {made_of}. Only the group's "
                     "offsets are missing. Nothing was changed. To finish that attempt, leave --set out"
                 )
+            if spec.cut is not None and spec.cut.same_input is not None and made_of is not None:
+                journal = rewrite_journal(asked.where.state_dir.absolute(), to)
+                require_same_input(where.open(), made_of, cut, spec.cut.same_input, journal)
             output.say(console, f"set {made_of} of {source} in cluster {cut.found.cluster} -> {to} in {cluster}")
             show_repartition(console, work.plan)
             if not dry_run:

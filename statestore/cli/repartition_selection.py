@@ -171,6 +171,7 @@ def clone_spec(
         cut=CutSource(
             cut.found.uuid,
             elsewhere,
+            pairs[0].target if same else None,
             clone_offsets(topics, asked.where.kafka_timeout_s, cut, CloneInput(to, pairs, same, reads_from)),
         ),
     )

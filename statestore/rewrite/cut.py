@@ -18,10 +18,11 @@ from statestore.archive.manifest import Manifest
 from statestore.archive.pins import SnapshotSet, clusters_with_sets, find_set, newest_set
 from statestore.archive.selection import SnapshotChoice, chosen_snapshots
 from statestore.changelog.group import GroupOffset
-from statestore.errors import InputError
+from statestore.errors import InputError, SnapshotError
 from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import CommitMetadata
 from statestore.model import TopicPartition
+from statestore.objects.store import ObjectStore
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.recovery.planning import free_bytes
 from statestore.rewrite.staged_stores import require_room
@@ -94,6 +95,41 @@ def find_cut(archive: ArchiveSpec, application: str, name: str | None) -> Cut:
         )
     choice = SnapshotChoice(found.uuid, archive.cluster, application)
     return Cut(found, chosen_snapshots(objects, choice))
+
+
+def require_same_input(objects: ObjectStore, made_of: str, cut: Cut, topic: str, journal: Path) -> None:
+    """Make sure that an interrupted clone, if it is finished, goes on in the topic that its set is of.
+
+    Parameters
+    ----------
+    made_of
+        Name of the set that the interrupted attempt has made it of.
+    cut
+        Of the application, whose input is that of now.
+    topic
+        That input, which the clone reads, too.
+    journal
+        Of the attempt.
+
+    Raises
+    ------
+    InputError
+        If the topic was deleted and created anew. If the sets do not tell, it is not refused.
+    """
+    if made_of == cut.found.uuid:
+        return
+    try:
+        then = find_set(objects, made_of).input_ids.get(topic)
+    except SnapshotError:  # clean-up has removed it since
+        return
+    now = cut.found.input_ids.get(topic)
+    if None not in (then, now) and then != now:
+        raise InputError(
+            f"an interrupted attempt has made the clone of set {made_of}, and {topic} was deleted and created anew "
+            f"since that set was written: expected the topic id {then}, found {now}. The offsets of "
+            f"the set are of other records. Nothing was changed. To clone set {cut.found.uuid} instead, delete the "
+            f"changelogs of the clone, its directories in the state directory, and {journal.parent}. Then run again"
+        )
 
 
 @contextmanager

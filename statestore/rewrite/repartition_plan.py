@@ -22,12 +22,15 @@ class CutSource(NamedTuple):
         Its name.
     elsewhere
         The application is in another Kafka cluster, which is not asked.
+    same_input
+        The topic that both read; None: each reads one of its own.
     offsets
         Where the new group goes on.
     """
 
     snapshot_set: str
     elsewhere: bool
+    same_input: str | None
     offsets: NewOffsets
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from statestore.archive.pins import write_set
-from statestore.changelog.group import committed_offsets
+from statestore.changelog.group import GroupOffset, commit_offsets, committed_offsets
 from statestore.changelog.topics import Topics
 from statestore.model import TopicPartition
 from statestore.reports import Status
@@ -153,3 +153,20 @@ def test_a_kill_at_any_step_leaves_the_other_as_it_was_and_it_is_run_again(clone
     cloned.command.shown(*cloned.arguments, "--yes")
     cloned.assert_cloned()
     cloned.assert_goes_on()
+
+
+@pytest.mark.long
+def test_a_killed_clone_is_not_finished_with_offsets_of_an_input_that_was_made_anew_since(cloned: Cloned) -> None:
+    source = cloned.source
+    dying.die_in(dying.CommandLine([*cloned.arguments, "--yes"], cloned.command.settings), "rewrite, whole")
+    broker.delete_topic(source.servers, source.input)
+    broker.create_topic(source.servers, source.input, 2)
+    starts = {TopicPartition(source.input, task): GroupOffset(0) for task in range(2)}
+    commit_offsets(source.servers, source.name, starts)
+    cloned.send(source, KEYS * 2, T0 + 200)
+    made = source.run_all()
+    assert made is not None
+    assert made.snapshot_set not in (None, cloned.set)
+    ran = cloned.command(*cloned.arguments, "--yes")
+    assert (ran.code, "was deleted and created anew since that set was written" in ran.err) == (2, True), ran
+    assert committed_offsets(cloned.target.servers, cloned.target.name) == {}

@@ -153,11 +153,10 @@ def _require_committed(
         Stream times, as they were committed.
     """
     times = []
-    starts = {where: log.start for where, log in topics.log_ranges(dict(offsets)).items()}
     with ConsumerGroup(topics.bootstrap_servers, application.name, timeout_s) as group:
         for where, offset in offsets:
             found = group.committed(where)
-            if found is None and offset != starts[where]:
+            if found is None and offset != topics.log_starts([where])[where].offset:
                 raise SnapshotError(
                     f"group {application.name} has committed nothing of {where}, this run has left it at {offset}: the "
                     "topic was made anew in the meantime, or its offsets were deleted. The next run writes a set"

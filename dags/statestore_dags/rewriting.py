@@ -161,8 +161,10 @@ def _begun(arguments: Sequence[str]) -> RewriteJournal | None:
     """Return the journal of an earlier attempt to replace changelogs that was interrupted; None: there is none."""
     from statestore.rewrite.journal import Rewrite, read_journal
 
-    found = [kind for kind in _REPLACING if kind == arguments[0]]
-    return read_journal(load_settings().state_dir, Rewrite(found[0], arguments[2])) if found else None
+    for kind in _REPLACING:
+        if kind == arguments[0]:
+            return read_journal(load_settings().state_dir, Rewrite(kind, arguments[2]))
+    return None
 
 
 def _run(arguments: Sequence[str]) -> dict[str, Any]:

@@ -286,9 +286,7 @@ def _writing(item: AggregationDefinition) -> tuple[str | int | None, ...]:
 
 def _other_settings(old: StoreDefinition, new: StoreDefinition) -> Iterator[str]:
     """Name settings that a store that is there cannot take over."""
-    settled = _settled(old), _settled(new)
-    if settled[0] != settled[1]:
-        yield from _different(_SETTLED, *settled)
+    yield from _different(_SETTLED, _settled(old), _settled(new))
     if old.format == new.format and old.kind == new.kind:
         return
     if not set(old.values.column_families) <= set(new.values.column_families):

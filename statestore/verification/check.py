@@ -289,7 +289,7 @@ def _unarchived(found: VerifyRow) -> str:
 
 def _by_offsets(specs: Sequence[StorePartitionSpec], options: VerifyOptions, cluster: Cluster) -> list[VerifyRow]:
     started = time.monotonic()
-    seen = [_seen(spec, options) for spec in specs]
+    seen = _seen(specs, options)
     rows = _judged(specs, seen, cluster, offsets_only=True)
     unsettled = [
         at
@@ -308,10 +308,24 @@ def _by_offsets(specs: Sequence[StorePartitionSpec], options: VerifyOptions, clu
     return [found.model_copy(update={"seconds": seconds, "depth": options.depth}) for found in rows]
 
 
-def _seen(spec: StorePartitionSpec, options: VerifyOptions) -> Inspection | VerifyRow:
+def _seen(specs: Sequence[StorePartitionSpec], options: VerifyOptions) -> list[Inspection | VerifyRow]:
+    """Look at store partitions, those of a task under one lock: to take it, all databases of the task are looked at."""
+    seen: dict[int, Inspection | VerifyRow] = {}
+    in_order = sorted(range(len(specs)), key=lambda at: specs[at].paths)
+    for paths, of_task in groupby(in_order, lambda at: specs[at].paths):
+        task = list(of_task)
+        try:
+            with locked_task(paths, wait_s=0):
+                for at in task:
+                    seen[at] = _seen_alone(specs[at], options)
+        except (LockedError, InvalidStateError) as error:
+            seen |= {at: _not_seen(specs[at], options, error) for at in task}
+    return [seen[at] for at in range(len(specs))]
+
+
+def _seen_alone(spec: StorePartitionSpec, options: VerifyOptions) -> Inspection | VerifyRow:
     try:
-        with locked_task(spec.paths, wait_s=0):
-            return _look(spec, options)
+        return _look(spec, options)
     except (LockedError, InvalidStateError) as error:
         return _not_seen(spec, options, error)
 
@@ -325,7 +339,7 @@ def _with_locks_held(
         for specs in tasks:
             try:
                 held.enter_context(locked_task(specs[0].paths, max(0.0, deadline - time.monotonic())))
-                seen += [_look(spec, options) for spec in specs]
+                seen += [_seen_alone(spec, options) for spec in specs]
             except (LockedError, InvalidStateError) as error:
                 seen += [_not_seen(spec, options, error) for spec in specs]
         return _judged([spec for specs in tasks for spec in specs], seen, cluster, offsets_only=True)

@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+from benchmarks.peak_memory import peak_kib
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path += [str(REPOSITORY / "plugins"), str(REPOSITORY / "dags")]
 
@@ -39,14 +41,8 @@ def main(directory: Path) -> dict[str, float]:
     figures["search"] = look(Question(words=("store-3", "0_7")))
     add_process(directory)
     figures["new report of process"] = look(Question())
-    figures["memory"] = _most_mib()
+    figures["memory"] = peak_kib() / 1024
     return figures
-
-
-def _most_mib() -> float:
-    # Not getrusage: a process begins with the most that the one had that has started it.
-    lines = Path("/proc/self/status").read_text("ascii").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +22,7 @@ from typing import NamedTuple, TypeVar
 from pydantic import BaseModel
 
 from benchmarks.counting import Command
+from benchmarks.peak_memory import peak_kib
 from benchmarks.restore_run import RestoreOutcome
 from demo.processes import ServiceError
 from statestore.archive.archive import ArchiveSpec
@@ -188,7 +188,7 @@ RESTORES = ("restore", "snapshot")
 
 
 def _done(records: int, rows: int | None) -> Done:
-    return Done(records, rows, os.getpid(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    return Done(records, rows, os.getpid(), peak_kib())
 
 
 def _nothing() -> None:

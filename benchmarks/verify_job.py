@@ -5,7 +5,6 @@ Run as a program, this is one run of the job in a fresh Spark session; it writes
 
 from __future__ import annotations
 
-import resource
 import sys
 import time
 from pathlib import Path
@@ -16,6 +15,7 @@ from statestore_jobs.verify import run as run_verify
 
 from benchmarks.counting import Command
 from benchmarks.measure import Result
+from benchmarks.peak_memory import peak_kib
 from benchmarks.registered import register
 from benchmarks.restore_program import Order, specs_of
 from benchmarks.restore_run import seconds_of
@@ -157,8 +157,7 @@ def main(result: Path) -> None:
     if damaged := [row for row in report.rows if row.status is not Status.OK]:
         raise ServiceError(f"{damaged[0].label} was to be whole, found {damaged[0].status}: {damaged[0].detail}")
     mib = {part: size / 2**20 for part, size in memory.peak.items()}
-    driver_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    took = Took(seconds=seconds, driver_mib=driver_kib / 1024, jvm_mib=mib[JVM], python_mib=mib[PYTHON])
+    took = Took(seconds=seconds, driver_mib=peak_kib() / 1024, jvm_mib=mib[JVM], python_mib=mib[PYTHON])
     result.write_text(took.model_dump_json(), encoding="utf-8")
 
 

@@ -76,7 +76,7 @@ def restore_global(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgress
             clear_built(store.paths)
             staging.clear()
         try:
-            clean_quarantine(store.paths, store.store, spec.quarantine_s, accept_loss=spec.request.accept_loss)
+            clean_quarantine(store.paths, store.store, spec.quarantine_s)
         except (StateStoreError, OSError) as error:  # of no harm to the store, which is whole by now
             _log.warning("restore: %s: old stores in quarantine could not be removed: %s", row.label, error)
     return row.model_copy(

@@ -179,7 +179,7 @@ def _restore_live(
         if row.failure is not None:
             return row
         try:
-            clean_quarantine(store.paths, store.store, spec.quarantine_s, accept_loss=spec.request.accept_loss)
+            clean_quarantine(store.paths, store.store, spec.quarantine_s)
         except (StateStoreError, OSError) as error:  # of no harm to the store, which is whole by now
             _log.warning("restore: %s: old stores in quarantine could not be removed: %s", row.label, error)
     return row

@@ -28,8 +28,8 @@ class RestoreSpec(NamedTuple):
     progress
         Directory in which it says how far it is; None: nowhere.
     quarantine_s
-        Age in seconds at which replaced stores are removed once the live one is whole; where loss is
-        accepted, also those that may be the only copy of something.
+        Age in seconds at which replaced stores are removed once the live one is whole; those that may be the only copy
+        of something stay, also where this restore accepts a loss.
     diverged
         Its rows were found not to be what its log gives. So its snapshots are not used, and are marked.
     from_log

@@ -422,6 +422,17 @@ def test_a_copy_that_the_log_could_give_waits_for_a_person_once_the_log_cannot(w
     assert first.exists()
 
 
+def test_a_copy_that_waits_for_a_person_is_not_removed_by_a_later_restore_that_accepts_loss(whole: Application) -> None:
+    damage(whole)
+    recreate(whole)
+    whole.restore("full", label="first", accept_loss=True)
+    first = whole.store_spec().paths.quarantine(STORE, "first")
+    assert first.exists()
+    row = restore(whole.restore_spec("full", force=True, label="second", accept_loss=True)._replace(quarantine_s=0.0))
+    assert row.failure is None, row.failure
+    assert first.exists()
+
+
 def test_a_copy_of_another_logs_time_waits_for_a_person(whole: Application) -> None:
     damage(whole)
     whole.restore(label="first")

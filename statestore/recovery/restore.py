@@ -16,6 +16,7 @@ from statestore.archive.grown_from import beginning, continuing
 from statestore.archive.manifest import Manifest
 from statestore.changelog.epochs import log_ends
 from statestore.changelog.kept import keep_connections
+from statestore.changelog.standing import next_offset
 from statestore.changelog.topics import LogRange
 from statestore.durable import remove_tree
 from statestore.errors import (
@@ -241,8 +242,9 @@ def _replace(
             _log.warning("restore: %s: no snapshot can be used; it is rebuilt from its log alone", row.label)
         if mode != "tail":
             mode = "full" if snapshot is None else "snapshot"
+        if mode in ("full", "tail"):
+            _require_no_less(store, found, logs[store.partition], tail=mode == "tail")
         if mode == "full":
-            _require_no_less(store, found, logs[store.partition])
             made = _put_together(spec, logs, progress, asked_ms)
         if made is not None:
             built, keys = made
@@ -470,15 +472,23 @@ def _build_anew(
     return build_replayed(spec, logs, None, progress, asked_ms, anew=True)
 
 
-def _require_no_less(store: StorePartitionSpec, found: VerifyRow, log: LogRange) -> None:
-    """Refuse a log that has lost something since it was judged what a rebuild would lose.
+def _require_no_less(store: StorePartitionSpec, found: VerifyRow, log: LogRange, *, tail: bool) -> None:
+    """Refuse a log that has lost something since it was judged what a rebuild would lose, or that a tail needs.
+
+    A log may lose what the store has seen while its tail is restored: the store keeps that.
 
     Raises
     ------
     StoreBehindLogStartError
         With the offsets.
     """
-    if found.start is None or found.end is None or (log.start <= found.start and found.end <= log.last_stable):
+    if found.start is None or found.end is None:
+        return
+    first = found.start
+    if tail and found.committed is not None:
+        record = read_record(store.paths, store.store.name)
+        first = max(first, next_offset(found.committed, record.seen_end(found.committed) if record else None))
+    if log.start <= first and found.end <= log.last_stable:
         return
     raise StoreBehindLogStartError(
         f"{store.partition} had the offsets {found.start} to {found.end} when {store.store_partition} was judged, and "

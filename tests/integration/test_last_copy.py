@@ -500,3 +500,26 @@ def test_a_log_that_is_cut_after_the_store_was_judged_is_judged_again(
     else:
         assert (row.outcome, row.failure and row.failure.kind) == ("failed", "InputError")
         assert whole.live.exists()
+
+
+@pytest.mark.behaviour("R6")
+def test_a_tail_that_is_cut_after_the_store_was_judged_is_not_skipped(
+    whole: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = whole.store_spec()
+    offset = whole.committed()
+    assert offset is not None
+    broker.transaction(whole.servers, whole.changelog, [(b"x", b"1")] * 3)
+    broker.transaction(whole.servers, whole.changelog, [(b"y", b"1")])
+    found = whole.verify()
+    assert (found.status, found.action) == (Status.LAGGING, Action.TAIL)
+    kept = Kept(whole)
+
+    def cut(store: StorePartitionSpec) -> dict[TopicPartition, LogRange]:
+        broker.delete_records(whole.servers, spec.partition.topic, before=offset + 4)
+        return store_logs(store)
+
+    monkeypatch.setattr("statestore.recovery.restore.store_logs", cut)
+    row = restore(whole.restore_spec())
+    assert (row.outcome, row.failure and row.failure.kind) == ("failed", "InputError")
+    kept.check_in_place()

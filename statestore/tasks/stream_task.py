@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from enum import StrEnum
 
 from statestore import clock, kill_switch
-from statestore.changelog.group import ConsumerGroup, GroupOffset
+from statestore.changelog.group import ConsumerGroup, GroupOffset, committed_offsets
 from statestore.changelog.kept import keep_connections
 from statestore.changelog.open_transaction import advice
 from statestore.changelog.reader import LogReader
@@ -32,7 +32,7 @@ from statestore.errors import (
 )
 from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import CommitMetadata
-from statestore.model import TopicPartition, transactional_id
+from statestore.model import TopicPartition, repartition_topic, transactional_id
 from statestore.partition.archived import lives_in_archive
 from statestore.partition.generations import superseded
 from statestore.reports import Failure, ProcessRow
@@ -266,9 +266,18 @@ class StreamTask:
         """Where to begin where the group has committed nothing: at the log's start, unless there is state."""
         holding = self._stores.holding()
         if not holding:
+            if self._spec.subtopology.regrouped:
+                self._require_nothing_sent(log)
+                self._pending += 1  # committed, also if nothing follows it: from then on it is missed if it is gone
             self._never_read = log.start
             return log.start
         missing = f"group {self._name} has no committed offset for {self._input}, but {', '.join(holding)} holds state"
+        if self._spec.subtopology.regrouped:
+            raise InputOffsetError(
+                f"{missing}: the offset has expired or was deleted. Set it to where processing must continue "
+                "(kafka-consumer-groups --reset-offsets), or reset the application; the position of the stores does "
+                "not tell what was sent to repartition topics, where records would be counted twice"
+            )
         if not self._spec.resume_from_position:
             raise InputOffsetError(
                 f"{missing}: the offset has expired or was deleted, alone or with the topic; set it to where "
@@ -292,6 +301,40 @@ class StreamTask:
         self._pending += 1  # the offset found is committed, also if nothing follows it
         # A store that a commit did not change keeps its position; every store is at the end of its changelog.
         return max(known.values()) + 1
+
+    def _require_nothing_sent(self, log: LogRange) -> None:
+        """Refuse to begin at the log's start where the tasks behind have begun: they would count it all twice.
+
+        They begin once every task of this sub-topology has reached the end of its input, and so has committed.
+
+        Raises
+        ------
+        InputOffsetError
+            Saying what to do.
+        """
+        spec = self._spec
+        if log.start >= log.high_watermark:
+            return
+        topics = Topics(spec.bootstrap_servers, spec.kafka_timeout_s)
+        names = [repartition_topic(self._name, item.store) for item in spec.subtopology.regrouped]
+        behind = [
+            TopicPartition(name, number)
+            for name, topic in topics.describe(names).items()
+            for number in range(topic.partitions)
+        ]
+        # What they have processed is deleted.
+        begun = [where for where, found in topics.log_starts(behind).items() if found.offset > 0]
+        if not begun:
+            committed = committed_offsets(spec.bootstrap_servers, self._name, spec.kafka_timeout_s)
+            begun = [where for where in behind if where in committed]
+        if begun:
+            raise InputOffsetError(
+                f"group {self._name} has no committed offset for {self._input}, but {begun[0]} was processed: the "
+                "offset has expired or was deleted, and from the log's start on, records would be sent to repartition "
+                "topics, and counted, twice. Set the group's offset to where processing must continue "
+                f"(kafka-consumer-groups --reset-offsets; to {log.start} if nothing of {self._input} was processed), "
+                "or reset the application"
+            )
 
     # -- processing -----------------------------------------------------------------------------------------------
 

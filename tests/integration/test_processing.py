@@ -10,22 +10,28 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
-from statestore_jobs.planning import prepare
+from confluent_kafka.admin import AdminClient
+from statestore_jobs.planning import prepare, task_specs
+from statestore_jobs.process import _forget_processed
 
 from demo.damage import flip_bit
+from statestore.changelog.group import GroupOffset, commit_offsets, committed_offsets
 from statestore.changelog.topics import Topics
 from statestore.changelog.writer import TransactionalWriter
+from statestore.config import Settings
 from statestore.definitions.aggregation import AggregationDefinition, Sessions, TimeWindows
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import CommitOutcomeUnknownError, InputError, TopicMismatchError
 from statestore.formats import commit_metadata
 from statestore.metastore.metastore import Metastore
-from statestore.model import StoreFormat
+from statestore.model import StoreFormat, TopicPartition
 from statestore.reports import ProcessRow, Status
 from statestore.statedir.context import store_context
 from statestore.stores.open import build_store
+from statestore.tasks.stream_task import run_task
 from tests.integration import broker
 from tests.integration.broker import T0, WAIT_S, Row, consume, group_offset, unique, wait_for
+from tests.integration.catalogued import CatalogueCommand
 from tests.integration.support import STORE, Application, put, register
 from tests.oracle.rows import fold
 
@@ -352,3 +358,103 @@ def test_tasks_leave_no_file_descriptors_in_a_process_that_runs_many(bootstrap_s
         wait_for(lambda: len(os.listdir("/proc/self/fd")) <= before, f"no more than {before} open files", 60)
     finally:
         gc.enable()
+
+
+# -- input offsets of tasks that regroup --------------------------------------------------------------------------
+
+REGROUPED = {
+    "store": "by-value",
+    "group_by": "tests.integration.support:value_of",
+    "aggregate": "tests.integration.support:number_of",
+}
+
+
+class Regrouping:
+    """An application whose first tasks only send records to the tasks behind."""
+
+    def __init__(self, command: CatalogueCommand, directory: Path, **fields: Any) -> None:
+        self.topics = Topics(command.servers, 60)
+        self.servers = command.servers
+        self.definition = command.applied(
+            **{"processor": None, "stores": [], "aggregations": [REGROUPED], "partitions": 1, **fields}
+        )
+        self.settings = Settings(
+            bootstrap_servers=command.servers, state_dir=command.state_dir, reports_dir=directory, kafka_timeout_s=60
+        )
+
+    def send(self, rows: list[Row], partition: int = 0) -> None:
+        broker.produce(self.servers, self.definition.input_topic, rows, partition)
+
+    def run(self, index: int, **changes: Any) -> list[ProcessRow]:
+        part = self.definition.subtopologies[index]
+        self.topics.wait_until_stable([part.input_topic])
+        specs = task_specs(self.settings, self.topics, self.definition, part.index)
+        return [run_task(spec.model_copy(update=changes)) for spec in specs]
+
+    def run_all(self) -> None:
+        for index in (0, 1):
+            for row in self.run(index):
+                assert row.failure is None, row.failure
+
+    def lose_offsets(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        admin.delete_consumer_groups([self.definition.name])[self.definition.name].result(10)
+
+    def sent(self) -> int:
+        where = TopicPartition(self.definition.subtopologies[1].input_topic, 0)
+        return self.topics.log_ranges([where])[where].high_watermark
+
+
+@pytest.mark.behaviour("R17")
+@pytest.mark.parametrize("lost", ["all offsets", "the input's offset"])
+def test_r17_a_task_that_regroups_and_has_no_state_does_not_send_its_input_again(
+    command: CatalogueCommand, tmp_path: Path, lost: str
+) -> None:
+    application = Regrouping(command, tmp_path)
+    application.send([(b"a", b"1"), (b"b", b"1"), (b"c", b"2")])
+    application.run_all()
+    name = application.definition.name
+    if lost == "all offsets":
+        _forget_processed(application.settings, application.topics, application.definition)
+        application.lose_offsets()
+    else:
+        input_topic = application.definition.input_topic
+        kept = {at: found for at, found in committed_offsets(command.servers, name).items() if at.topic != input_topic}
+        assert kept
+        application.lose_offsets()
+        commit_offsets(command.servers, name, kept)
+    sent = application.sent()
+    application.send([(b"d", b"1")])
+    (row,) = application.run(0)
+    assert row.failure is not None
+    assert row.failure.kind == "InputOffsetError"
+    assert application.sent() == sent
+    commit_offsets(command.servers, name, {TopicPartition(application.definition.input_topic, 0): GroupOffset(3)})
+    (row,) = application.run(0)
+    assert (row.failure, row.records_in) == (None, 1)
+
+
+def test_a_task_that_regroups_begins_with_its_first_input_though_the_tasks_behind_have_begun(
+    command: CatalogueCommand, tmp_path: Path
+) -> None:
+    application = Regrouping(command, tmp_path, partitions=2)
+    application.send([(b"a", b"1")])
+    application.run_all()
+    application.send([(b"b", b"1")], 1)
+    application.run_all()
+
+
+@pytest.mark.behaviour("R17")
+def test_r17_the_position_of_stores_does_not_tell_what_was_sent_to_the_tasks_behind(
+    command: CatalogueCommand, tmp_path: Path
+) -> None:
+    fields = {"processor": "tests.integration.support:count", "stores": [{"name": "counts"}]}
+    application = Regrouping(command, tmp_path, **fields)
+    application.send([(b"a", b"1"), (b"b", b"1")])
+    application.run_all()
+    application.lose_offsets()
+    sent = application.sent()
+    (row,) = application.run(0, resume_from_position=True)
+    assert row.failure is not None
+    assert "repartition topics" in row.failure.message
+    assert application.sent() == sent

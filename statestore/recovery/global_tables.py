@@ -9,9 +9,12 @@ look into them either when it fills a table.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from statestore import clock, kill_switch
-from statestore.errors import StateStoreError
+from statestore.changelog.topics import LogRange
+from statestore.errors import StateStoreError, StoreBehindLogStartError
+from statestore.model import TopicPartition
 from statestore.partition.quarantine import clean_quarantine
 from statestore.partition.replacement import clear_built
 from statestore.recovery.full import build_full
@@ -22,11 +25,12 @@ from statestore.recovery.restore_progress import RestoreProgressWriter
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staged_check import check_staged
 from statestore.recovery.staging import Staging
-from statestore.reports import Loss, RestoreRow
+from statestore.reports import Loss, RestoreRow, VerifyRow
 from statestore.statedir.record import StoreRecord
 from statestore.statedir.seal import seal
 from statestore.statedir.sidecar import Judgement
 from statestore.statedir.swap import locked_task, swap
+from statestore.verification.global_stores import loss_of_rebuild
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +56,7 @@ def restore_global(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgress
             staging.clear_unfinished()
             asked_ms = clock.now_ms()
             logs = store_logs(store)
+            found = _judged_again(spec, found, logs)
             require_disk(spec, "full", logs)
             built = build_full(spec, staging, logs, progress, asked_ms)
             progress.phase("checking")
@@ -94,3 +99,22 @@ def restore_global(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgress
             "quarantine": None if quarantine is None else str(quarantine),
         }
     )
+
+
+def _judged_again(spec: RestoreSpec, found: VerifyRow, logs: Mapping[TopicPartition, LogRange]) -> VerifyRow:
+    """Judge anew what a rebuild would lose: while the table was compared, its topic may have lost its start.
+
+    Raises
+    ------
+    StoreBehindLogStartError
+        If it would lose something by now, and nobody accepts that.
+    """
+    lost = loss_of_rebuild(spec.store, logs)
+    if lost.loss is not Loss.LIKELY or found.loss is Loss.LIKELY:
+        return found
+    if not spec.request.accept_loss:
+        raise StoreBehindLogStartError(
+            f"{spec.store.store_partition}: since the table was verified, {lost.why}, so a rebuild would lose data; "
+            "run the restore again"
+        )
+    return found.model_copy(update={"loss": lost.loss, "loss_detail": lost.why})

@@ -18,7 +18,7 @@ from statestore.formats.offsets import STATUS_OPEN
 from statestore.formats.value_format import value_format
 from statestore.model import StoreFormat, TopicPartition
 from statestore.partition.quarantine import clean_quarantine, waits_for_a_person
-from statestore.partition.spec import StorePartitionSpec
+from statestore.partition.spec import GLOBAL_TASK, StorePartitionSpec
 from statestore.recovery.planning import store_logs
 from statestore.recovery.restore import restore
 from statestore.reports import Action, Status
@@ -523,3 +523,38 @@ def test_a_tail_that_is_cut_after_the_store_was_judged_is_not_skipped(
     row = restore(whole.restore_spec())
     assert (row.outcome, row.failure and row.failure.kind) == ("failed", "InputError")
     kept.check_in_place()
+
+
+@pytest.mark.parametrize("accept_loss", [False, True])
+def test_a_global_table_whose_topic_is_cut_after_it_was_judged_is_not_rebuilt_unasked(
+    application: Application, monkeypatch: pytest.MonkeyPatch, *, accept_loss: bool
+) -> None:
+    broker.produce(application.servers, application.changelog, [(b"a", b"1"), (b"b", b"1"), (b"c", b"1")])
+    topic = application.store_spec().changelog
+    assert topic is not None
+    table = {
+        "task": GLOBAL_TASK,
+        "owned": False,
+        "global_kind": "table",
+        "global_said": True,
+        "changelog": topic.model_copy(update={"partitions": 1}),
+    }
+    application.restore("full", force=True, label="first", **table)
+    spec = application.store_spec(**table)
+    before = tables(spec.live)
+    assert before
+
+    def cut(store: StorePartitionSpec) -> dict[TopicPartition, LogRange]:
+        broker.delete_records(application.servers, application.changelog, 2)
+        return store_logs(store)
+
+    monkeypatch.setattr("statestore.recovery.global_tables.store_logs", cut)
+    asked = application.restore_spec("full", force=True, label="second", accept_loss=accept_loss, **table)
+    row = restore(asked._replace(quarantine_s=0.0))
+    if accept_loss:
+        assert row.failure is None, row.failure
+        assert before <= tables(Path(row.quarantine))
+    else:
+        assert row.failure is not None
+        assert row.failure.kind == "StoreBehindLogStartError"
+        assert before <= tables(spec.live)

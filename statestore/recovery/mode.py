@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from statestore.archive.grown_from import read_grown_from
 from statestore.archive.snapshots import history
-from statestore.errors import InputError, LockedError
+from statestore.errors import InputError, LockedError, SnapshotError
 from statestore.partition.archived import known_of, lives_in_archive
 from statestore.partition.generations import snapshot_directory
 from statestore.partition.judgement import Lost, may_be_archived, waits_for_loss
@@ -50,6 +51,29 @@ def decide_mode(spec: RestoreSpec, found: VerifyRow) -> DecidedMode:
     ArchiveAccessError, ArchiveUnavailableError
         If only the archive may know what the store had, and does not answer.
     """
+    decided = _decide(spec, found)
+    # A comparison with its log says what this one is; what only looks at offsets and blocks finds it well.
+    usable = found.action in (Action.NONE, Action.TAIL)
+    if decided.mode == "full" and usable and not spec.request.accept_loss and (chosen := _chosen_by_hand(spec.store)):
+        raise InputError(
+            f"{found.label} is not rebuilt: it is here by {chosen}, so its log need not give it; {_ACCEPT}"
+        )
+    return decided
+
+
+def _chosen_by_hand(store: StorePartitionSpec) -> str | None:
+    """Say by what a person has put the store in its place; None: by nothing, or that cannot be read."""
+    if lives_in_archive(store):
+        newest = known_of(store)
+        return None if newest is None else newest.by_hand
+    try:
+        grown = read_grown_from(store.paths, store.store.name)
+    except SnapshotError:
+        return None
+    return None if grown is None else grown.by_hand
+
+
+def _decide(spec: RestoreSpec, found: VerifyRow) -> DecidedMode:
     store, request = spec.store, spec.request
     if lives_in_archive(store):
         return _decide_archived(spec, found)

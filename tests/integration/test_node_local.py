@@ -432,6 +432,11 @@ def test_what_a_restore_has_replaced_can_be_the_store_again_and_no_copy_of_the_o
     found = nodes.verify_on("c", "deep")
     assert (found.status, found.action) == (Status.DIVERGED, Action.BY_HAND), "nobody replaces it unasked"
     assert "by a test" in found.detail
+    for diverged in (True, False):
+        request = RestoreRequest(mode="full", force=True)
+        refused = restore(RestoreSpec(nodes.spec_on("c"), request, "unasked", TINY_RUN, diverged=diverged))
+        assert refused.failure is not None
+        assert "it is here by by a test" in refused.failure.message
     (kept,) = pins(nodes.objects)
     assert release_replaced_pins(nodes.spec_on("c"), kept.written_ms) == 0, "it may have been replaced since"
     assert release_replaced_pins(nodes.spec_on("c"), kept.written_ms + 1) == 1

@@ -16,6 +16,7 @@ from statestore.partition import snapshots as publication
 from statestore.partition.generations import superseded
 from statestore.partition.rollback import RollbackSpec, roll_back
 from statestore.recovery.archive_cleanup import clean_archive
+from statestore.recovery.restore import restore
 from statestore.recovery.snapshot_building import snapshot_from_log
 from statestore.reports import Action, Status
 from statestore.statedir.seal import break_seal
@@ -231,6 +232,14 @@ def test_what_a_person_has_put_back_is_not_replaced_unasked_because_its_log_does
         assert archived.verify().healthy
         archived.state_dir = tmp_path / "elsewhere"
         archived.restored()
+    before = archived.snapshots()
+    for diverged in (True, False):  # a report of a deep verification says so, or somebody asks for it
+        asked = archived.restore_spec("full", force=True, archive=archived.archive)
+        refused = restore(asked._replace(diverged=diverged))
+        assert refused.failure is not None
+        assert "it is here by a rollback: back, at 20" in refused.failure.message
+    assert archived.contents()[b"key-000"].value == b"chosen"
+    assert archived.snapshots() == before
     archived.restored("full", force=True, accept_loss=True)
     assert archived.verify("deep").healthy
 

@@ -220,7 +220,7 @@ class TaskStores:
                 update["caught_up_ms"] = asked_ms
             if changelog in unexpired:
                 update["needed_from"] = part.needed_from(logs[changelog], unexpired[changelog], times[changelog])
-            found[name] = records[name].model_copy(update=update)
+            found[name] = found[name].model_copy(update=update)
         return found
 
 

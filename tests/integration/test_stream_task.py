@@ -6,6 +6,7 @@ The oracle is in `support.Application.assert_oracle`: it recomputes from the inp
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -231,6 +232,23 @@ def test_r11_a_task_that_runs_elsewhere_on_this_host_is_waited_for_and_reported(
     with locked(spec.paths, 1):
         row = run_task(spec.model_copy(update={"lock_wait_s": 0.3}))
     assert (row.failure.kind, row.failure.retriable) == ("LockedError", True)
+
+
+def test_a_store_is_not_known_whole_where_another_task_has_logged_since_the_last_commit(
+    application: Application,
+) -> None:
+    application.send(INPUT)
+    spec = application.task_spec()
+    with locked(spec.paths, 1), StreamTask(spec) as task:
+        task.recover()
+        task.process()
+        task.suspend()
+        logged_ms = int(time.time() * 1000)
+        time.sleep(0.01)
+        broker.transaction(application.servers, application.changelog, [(b"x", b"1")])
+    record = read_record(spec.paths, STORE)
+    assert record is not None
+    assert record.caught_up_ms <= logged_ms
 
 
 # -- input offsets ------------------------------------------------------------------------------------------------

@@ -52,13 +52,25 @@ def decide_mode(spec: RestoreSpec, found: VerifyRow) -> DecidedMode:
         If only the archive may know what the store had, and does not answer.
     """
     decided = _decide(spec, found)
+    if decided.mode == "full":
+        require_not_chosen(spec, found)
+    return decided
+
+
+def require_not_chosen(spec: RestoreSpec, found: VerifyRow) -> None:
+    """Refuse to rebuild from its log alone what a person has put in place, unless it is damaged.
+
+    Raises
+    ------
+    InputError
+        Saying by what it is here, if nobody accepts a loss.
+    """
     # A comparison with its log says what this one is; what only looks at offsets and blocks finds it well.
     usable = found.action in (Action.NONE, Action.TAIL)
-    if decided.mode == "full" and usable and not spec.request.accept_loss and (chosen := _chosen_by_hand(spec.store)):
+    if usable and not spec.request.accept_loss and (chosen := _chosen_by_hand(spec.store)):
         raise InputError(
             f"{found.label} is not rebuilt: it is here by {chosen}, so its log need not give it; {_ACCEPT}"
         )
-    return decided
 
 
 def _chosen_by_hand(store: StorePartitionSpec) -> str | None:

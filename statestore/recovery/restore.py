@@ -43,7 +43,7 @@ from statestore.recovery.as_of_source import point_source, still_exact
 from statestore.recovery.distributed import put_together, remove_builds
 from statestore.recovery.full import Built, Logs, build_full, plan_build, read_range
 from statestore.recovery.global_tables import restore_global
-from statestore.recovery.mode import decide_mode
+from statestore.recovery.mode import decide_mode, require_not_chosen
 from statestore.recovery.older_layout import move_offsets_out
 from statestore.recovery.planning import (
     require_disk,
@@ -242,6 +242,8 @@ def _replace(
             _log.warning("restore: %s: no snapshot can be used; it is rebuilt from its log alone", row.label)
         if mode != "tail":
             mode = "full" if snapshot is None else "snapshot"
+        if mode == "full":
+            require_not_chosen(spec, found)
         if mode in ("full", "tail"):
             _require_no_less(store, found, logs[store.partition], tail=mode == "tail")
         if mode == "full":

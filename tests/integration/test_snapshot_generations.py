@@ -238,6 +238,8 @@ def test_what_a_person_has_put_back_is_not_replaced_unasked_because_its_log_does
         refused = restore(asked._replace(diverged=diverged))
         assert refused.failure is not None
         assert "it is here by a rollback: back, at 20" in refused.failure.message
+    without_archive = restore(archived.restore_spec("snapshot", force=True, archive=None))
+    assert without_archive.failure is not None, "there is no snapshot to begin with"
     assert archived.contents()[b"key-000"].value == b"chosen"
     assert archived.snapshots() == before
     archived.restored("full", force=True, accept_loss=True)

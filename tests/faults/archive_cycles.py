@@ -101,7 +101,8 @@ class ArchiveCycles:
             what = self._killed(kind, work)
             if kind in ("restore", "from the log"):
                 again = Child(work, self.subject.directory / "again").restored()
-                assert [row.failure for row in again] == [None] * len(again)
+                failures = [row.failure.message for row in again if row.failure is not None]
+                assert not failures, failures
             shutil.rmtree(self.subject.directory / "scratch", ignore_errors=True)  # of a process that was killed
             self._run()
             if cleaning is not None:
@@ -129,7 +130,8 @@ class ArchiveCycles:
             case "restore":
                 damage = draw.choice(_DAMAGES)
                 self._damage(damage, names[0])
-                how = {"mode": draw.choice(["snapshot", "auto"]), "force": damage == "none"}
+                unasked = damage == "none"  # what was put back may have no snapshot yet
+                how = {"mode": draw.choice(["snapshot", "auto"]), "force": unasked, "accept_loss": unasked}
                 request, label = RestoreRequest.read(how), f"restore-{self._number}"
                 return [RestoreSpec(spec.store_partition(name), request, label, RUN_BYTES) for name in names]
             case "from the log":

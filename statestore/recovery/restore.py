@@ -239,11 +239,10 @@ def _replace(
                 "a snapshot"
             )
         if snapshot is None and mode == "snapshot":
+            require_not_chosen(spec, found)
             _log.warning("restore: %s: no snapshot can be used; it is rebuilt from its log alone", row.label)
         if mode != "tail":
             mode = "full" if snapshot is None else "snapshot"
-        if mode == "full":
-            require_not_chosen(spec, found)
         if mode in ("full", "tail"):
             _require_no_less(store, found, logs[store.partition], tail=mode == "tail")
         if mode == "full":

@@ -120,6 +120,15 @@ def read_grown_from(paths: TaskPaths, store: str) -> GrownFrom | None:
         ) from None
 
 
+def put_in_place_by(paths: TaskPaths, store: str) -> str | None:
+    """Say by what a person has put a store in its place; None: by nothing, or that cannot be read."""
+    try:
+        grown = read_grown_from(paths, store)
+    except SnapshotError:
+        return None
+    return None if grown is None else grown.by_hand
+
+
 def write_grown_from(paths: TaskPaths, store: str, url: str, snapshot: Manifest) -> None:
     """Write down which snapshot a store is, durably; its holder must still have the task's locks."""
     require_locks(paths)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from statestore.archive.grown_from import read_grown_from
+from statestore.archive.grown_from import put_in_place_by
 from statestore.archive.snapshots import history
-from statestore.errors import InputError, LockedError, SnapshotError
+from statestore.errors import InputError, LockedError
 from statestore.partition.archived import known_of, lives_in_archive
 from statestore.partition.generations import snapshot_directory
 from statestore.partition.judgement import Lost, may_be_archived, waits_for_loss
@@ -67,22 +67,17 @@ def require_not_chosen(spec: RestoreSpec, found: VerifyRow) -> None:
     """
     # A comparison with its log says what this one is; what only looks at offsets and blocks finds it well.
     usable = found.action in (Action.NONE, Action.TAIL)
-    if usable and not spec.request.accept_loss and (chosen := _chosen_by_hand(spec.store)):
+    if usable and not spec.request.accept_loss and (chosen := _put_in_place_by(spec.store)):
         raise InputError(
             f"{found.label} is not rebuilt: it is here by {chosen}, so its log need not give it; {_ACCEPT}"
         )
 
 
-def _chosen_by_hand(store: StorePartitionSpec) -> str | None:
-    """Say by what a person has put the store in its place; None: by nothing, or that cannot be read."""
+def _put_in_place_by(store: StorePartitionSpec) -> str | None:
     if lives_in_archive(store):
         newest = known_of(store)
         return None if newest is None else newest.by_hand
-    try:
-        grown = read_grown_from(store.paths, store.store.name)
-    except SnapshotError:
-        return None
-    return None if grown is None else grown.by_hand
+    return put_in_place_by(store.paths, store.store.name)
 
 
 def _decide(spec: RestoreSpec, found: VerifyRow) -> DecidedMode:

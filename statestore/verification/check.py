@@ -19,7 +19,7 @@ from itertools import chain, groupby
 from typing import TypeVar
 
 from statestore import clock
-from statestore.archive.grown_from import read_grown_from
+from statestore.archive.grown_from import put_in_place_by
 from statestore.changelog.kept import keep_connections
 from statestore.changelog.topics import APPEND_TIME, TIMESTAMP_TYPE
 from statestore.errors import (
@@ -197,13 +197,10 @@ def _as_put_there(spec: StorePartitionSpec, found: VerifyRow) -> VerifyRow:
     """Leave to a person what a person has put there: its log does not give it."""
     if found.status is not Status.DIVERGED:
         return found
-    try:
-        grown = read_grown_from(spec.paths, spec.store.name)
-    except SnapshotError:
+    chosen = put_in_place_by(spec.paths, spec.store.name)
+    if chosen is None:
         return found
-    if grown is None or grown.by_hand is None:
-        return found
-    return with_loss(found, Lost(Loss.LIKELY, f"it is here by {grown.by_hand}", Status.DIVERGED))
+    return with_loss(found, Lost(Loss.LIKELY, f"it is here by {chosen}", Status.DIVERGED))
 
 
 def _as_described(spec: StorePartitionSpec, found: VerifyRow) -> VerifyRow:

@@ -244,7 +244,7 @@ def test_a_store_is_not_known_whole_where_another_task_has_logged_since_the_last
         task.process()
         task.suspend()
         logged_ms = int(time.time() * 1000)
-        time.sleep(0.01)
+        time.sleep(0.01)  # so that any later time differs from this one
         broker.transaction(application.servers, application.changelog, [(b"x", b"1")])
     record = read_record(spec.paths, STORE)
     assert record is not None

@@ -204,6 +204,14 @@ def repartition_topic(application: str, store: str) -> str:
     return f"{application}-{store}-repartition"
 
 
+def input_offsets_topic(application: str, repartition: str | None = None) -> str:
+    """Name of the topic that keeps the input offsets of tasks.
+
+    `<application>-input-offsets`; of tasks that read a repartition topic, `<repartition topic>-offsets`.
+    """
+    return f"{application}-input-offsets" if repartition is None else f"{repartition}-offsets"
+
+
 def transactional_id(application: str, task: TaskId) -> str:
     """`transactional.id` of a task: one for all attempts, so that a later one fences an earlier one."""
     return f"{application}-{task}"

@@ -194,6 +194,11 @@ class ProcessRow(_Row):
         description="input offsets that the topic lost before the application read them, because of its retention; "
         "reported until the group has committed an offset",
     )
+    moved_from: Int64 | None = Field(
+        default=None,
+        description="next input offset of the task before somebody set another one with Kafka's tools, from which it "
+        "has continued; None if nobody did",
+    )
     input_offset: Int64 | None = Field(
         default=None,
         description="next input offset, committed together with the content of the stores; None if unknown",
@@ -209,6 +214,16 @@ class ProcessRow(_Row):
     def label(self) -> str:
         """Name of the row in the Airflow UI, such as `flight-delays/0_3`."""
         return f"{self.application}/{self.task}"
+
+    @property
+    def input_remarks(self) -> str:
+        """What a person should know about where the task began in its input; empty if there is nothing to say."""
+        said = []
+        if self.never_read:
+            said.append(f"never read: {self.never_read:,} offsets that the topic lost before")
+        if self.moved_from is not None:
+            said.append(f"continued from a group offset that was set manually; it would have been {self.moved_from:,}")
+        return "; ".join(said)
 
     @property
     def records_per_s(self) -> float:

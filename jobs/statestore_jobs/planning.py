@@ -8,14 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from statestore.archive.archive import archive_of
-from statestore.changelog.topics import Topic, Topics, append_time_refused, has_append_time
+from statestore.changelog.topics import Topic, Topics
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.discovery.changelogs import changelog_spec
 from statestore.errors import TopicMismatchError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.commands import Entry
-from statestore.metastore.effects import InternalTopic, internal_topics, make_topics, unrecorded_topics
+from statestore.metastore.effects import (
+    InternalTopic,
+    expiring_offsets,
+    internal_topics,
+    make_topics,
+    unrecorded_topics,
+    wrong_times,
+)
 from statestore.metastore.evolution import written_topics
 from statestore.metastore.metastore import Metastore
 from statestore.model import TaskId, TopicPartition, repartition_topic
@@ -88,7 +95,9 @@ def _require_internal(topics: Topics, entry: Entry) -> None:
     found = topics.describe(topic.name for topic in needed)
     problems = [problem for topic in needed if (problem := _problem(topic, found.get(topic.name), recorded))]
     configs = topics.topic_configs(found)
-    problems += [f"internal {append_time_refused(name)}" for name in found if has_append_time(configs[name])]
+    there = [topic for topic in needed if topic.name in found]
+    problems += wrong_times(there, configs)
+    problems += expiring_offsets(there, configs)
     if problems:
         raise TopicMismatchError(
             f"application {application.name} cannot continue: {'; '.join(problems)}. `statestore drift` lists what is "
@@ -125,7 +134,7 @@ def task_specs(
     """
     part = application.subtopologies[subtopology]
     names = {store.name: store.changelog_of(application.name) for store in part.stores}
-    found = topics.describe([part.input_topic, *names.values()])
+    found = topics.describe([part.input_topic, part.offsets_topic, *names.values()])
     repartitions = [repartition_topic(application.name, item.store) for item in part.regrouped]
     configs = topics.topic_configs([*names.values(), *repartitions, *written_topics(application)])
     changelogs = {store: changelog_spec(found[name], configs[name]) for store, name in names.items()}
@@ -139,6 +148,7 @@ def task_specs(
             task=TaskId(subtopology, partition.partition),
             input_end=ranges[partition].last_stable,
             input_id=found[part.input_topic].topic_id,
+            offsets_id=found[part.offsets_topic].topic_id,
             changelogs=changelogs,
             bootstrap_servers=settings.bootstrap_servers,
             state_dir=settings.state_dir.absolute(),

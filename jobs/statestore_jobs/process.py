@@ -28,6 +28,7 @@ from statestore.progress.files import remove_progress
 from statestore.reports import JobReport, ProcessReport, ProcessRow, SnapshotSetRow
 from statestore.requests.process import ProcessRequest
 from statestore.statedir.lock import require_made
+from statestore.tasks.offset_refresh import refresh_offsets
 from statestore.tasks.snapshot_sets import set_after_run
 from statestore.tasks.spec import TaskSpec
 from statestore_jobs.entry import run_job, spark_session
@@ -49,6 +50,9 @@ def run(request: ProcessRequest, settings: Settings, catalogue: Catalogue, run_i
     for application in applications:
         require_made(settings.state_dir, application.name)
     prepare(topics, Metastore.of(settings), [catalogue.applications[application.name] for application in applications])
+    if not request.resume_from_position:  # then a person has deleted them
+        for application in applications:
+            refresh_offsets(topics, application, settings.kafka_timeout_s)
     archive = archive_of(settings, topics)
     spark = spark_session("process")
     progress = settings.reports_dir.absolute() / "process" / f".progress-{run_id}"

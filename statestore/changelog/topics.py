@@ -35,6 +35,14 @@ REPARTITION_CONFIG = {
     "segment.bytes": "52428800",
     TIMESTAMP_TYPE: CREATE_TIME,
 }
+#: Settings of a topic of input offsets: the last record of each task stays, and small segments keep the log short. The
+#: records have the brokers' time: brokers refuse a time that is far ahead of their own (KIP-937), and a task must be
+#: able to commit on a machine with a wrong clock.
+OFFSETS_CONFIG = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "16777216",
+    TIMESTAMP_TYPE: APPEND_TIME,
+}
 _PAUSE_S = 0.1
 #: A broker mostly shows a new topic within a few of these.
 _FIRST_PAUSE_S = 0.01

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from statestore import kill_switch
+from statestore import clock, kill_switch
 from statestore.changelog.client import client_config, make_client, translate, until_answered
 from statestore.changelog.deadline import call_within
 from statestore.changelog.group import ConsumerGroup, GroupOffset, kafka_offsets
@@ -43,6 +43,14 @@ _BATCH_BYTES = 1_000_000
 _RECORD_BYTES = 1_000
 #: The broker judges the size of a record; librdkafka would do so before it, knowing only its own limit.
 _NO_LIMIT = 1_000_000_000
+
+
+class OffsetRecord(NamedTuple):
+    """A record for a topic of input offsets, and its partition there."""
+
+    where: TopicPartition
+    key: bytes
+    value: bytes
 
 
 class RecordWriter:
@@ -167,6 +175,10 @@ class RecordWriter:
     def _told_of(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> Callable[[Any, Message], None] | None:
         """Return who is told of the delivery of records that are not the last ones; None: nobody has to be."""
         return self._on_failure
+
+    def keep_offset(self, record: OffsetRecord) -> None:
+        """Write an input offset to its topic, with the other records of the commit; call it before the last flush."""
+        self.produce(record.where.topic, record.key, record.value, clock.now_ms(), record.where.partition)
 
     def poll(self) -> None:
         """Serve deliveries; call now and then while producing."""
@@ -414,6 +426,7 @@ class AtLeastOnceWriter(RecordWriter):
     ) -> None:
         super().__init__(bootstrap_servers, name, timeout_s, max_batch_bytes, **{"enable.idempotence": True})
         self._pending: tuple[ConsumerGroup, Mapping[TopicPartition, GroupOffset]] | None = None
+        self._kept: OffsetRecord | None = None
 
     def init(self) -> None:
         """Do nothing: there is no earlier producer to fence."""
@@ -427,8 +440,17 @@ class AtLeastOnceWriter(RecordWriter):
         """Remember the group's next input offsets for `commit`."""
         self._pending = group, offsets
 
+    def keep_offset(self, record: OffsetRecord) -> None:
+        """Remember an input offset for `commit`: it is written only when all records before it are acknowledged."""
+        self._kept = record
+
     def commit(self) -> None:
-        """Commit the input offsets; all records must have been flushed."""
+        """Commit the input offsets, first to their topic; all records must have been flushed."""
+        if self._kept is not None:
+            record, self._kept = self._kept, None
+            super().keep_offset(record)
+            self.flush()
+            kill_switch.reached("input offset kept, not committed")
         if self._pending is not None:
             group, offsets = self._pending
             self._pending = None

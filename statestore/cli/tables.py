@@ -114,18 +114,12 @@ def show_processed(console: Console, rows: Sequence[ProcessRow]) -> None:
                 row.poison_records,
                 row.lag,
                 duration_text(row.seconds),
-                _failed(row.failure) if row.failure else _never_read(row),
+                _failed(row.failure) if row.failure else Text(row.input_remarks, _DOUBTFUL),
             ),
         )
         for row in rows
     )
     console.print(table(f"{len(rows)} tasks", columns, found))
-
-
-def _never_read(row: ProcessRow) -> Text:
-    return Text(
-        f"never read: {row.never_read:,} offsets that the topic lost before" if row.never_read else "", _DOUBTFUL
-    )
 
 
 def show_validated(console: Console, report: ValidateReport) -> None:

@@ -11,7 +11,14 @@ from statestore.definitions.fields import Definition, Engine, Guarantee, Referen
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import UnknownStoreError
 from statestore.kinds.known import BUILT_IN
-from statestore.model import Name, StoreFormat, changelog_number, changelog_topic, repartition_topic
+from statestore.model import (
+    Name,
+    StoreFormat,
+    changelog_number,
+    changelog_topic,
+    input_offsets_topic,
+    repartition_topic,
+)
 
 #: Kafka's offset.metadata.max.bytes is 4096, of which Base64 leaves three quarters (formats/commit_metadata.py).
 _MAX_TIMES_BYTES = 3_000
@@ -42,6 +49,8 @@ class Subtopology(Definition):
     index
         First number of its tasks' ids. Index 0 reads the application's input; each other index reads a repartition
         topic.
+    offsets_topic
+        Topic that keeps the input offsets of its tasks.
     processor
         The application's own processor.
     aggregations
@@ -52,6 +61,7 @@ class Subtopology(Definition):
 
     index: int
     input_topic: str
+    offsets_topic: str
     processor: str | None = None
     aggregations: tuple[AggregationDefinition, ...] = ()
     regrouped: tuple[AggregationDefinition, ...] = ()
@@ -156,7 +166,8 @@ class ApplicationDefinition(Definition):
             raise ValueError(f"store names must be distinct, found {names}")
         sent_to = {*self.output_topics, *(item.output_topic for item in self.aggregations)} | {self.dead_letter_topic}
         taken = {self.input_topic, *(store.changelog_of(self.name) for store in self.stores)}
-        taken |= {repartition_topic(self.name, item.store) for item in self.aggregations}
+        repartitions = {repartition_topic(self.name, item.store) for item in self.aggregations}
+        taken |= repartitions
         if mixed := sorted(taken.intersection(sent_to)):
             raise ValueError(
                 f"{mixed} cannot be output topics: they are the application's input, changelogs, or repartition topics"
@@ -233,6 +244,7 @@ class ApplicationDefinition(Definition):
         first = Subtopology(
             index=0,
             input_topic=self.input_topic,
+            offsets_topic=input_offsets_topic(self.name),
             processor=self.processor,
             aggregations=tuple(item for item in self.aggregations if item.group_by is None),
             regrouped=regrouped,
@@ -241,7 +253,8 @@ class ApplicationDefinition(Definition):
         others = (
             Subtopology(
                 index=index,
-                input_topic=repartition_topic(self.name, item.store),
+                input_topic=(repartition := repartition_topic(self.name, item.store)),
+                offsets_topic=input_offsets_topic(self.name, repartition),
                 aggregations=(item,),
                 stores=(self.store(item.store),),
             )

@@ -9,6 +9,14 @@ The first number is the partition's time: the largest record timestamp (ms) up t
 follows is there only if there are entries; Kafka Streams keeps its processors' times in them, we those of window and
 session stores. Version 1 ends after the partition's time.
 
+One more entry is the stamp. It says that a record of the same commit is in the application's topic of input offsets
+(`input_offset.py`). Its value is a wall clock time (ms), its key is text:
+
+    statestore/<topic id>/<input offset>/<sequence number of the commit>/committed or refreshed
+
+Kafka Streams copies entries that it does not know into its own commits. The input offset tells such a copy: a stamp
+counts only for the offset that it names.
+
 The layout tells where the metadata ends. The text may go on behind it: what Kafka Streams commits, librdkafka hands out
 without an end, so what lies behind it in memory follows (its issue 4649).
 """
@@ -16,6 +24,7 @@ without an end, so what lies behind it in memory follows (its issue 4649).
 from __future__ import annotations
 
 import base64
+import re
 import string
 from collections.abc import Mapping
 from itertools import takewhile
@@ -29,24 +38,73 @@ _INT64 = Struct(">q")
 _MAGIC = 2
 _BASE64 = frozenset(string.ascii_letters + string.digits + "+/")
 UNKNOWN_TIME = -1
+#: Brokers' default of offset.metadata.max.bytes.
+_MAX_BYTES = 4_096
+_STAMP, _COMMITTED, _REFRESHED = "statestore/", "committed", "refreshed"
+_STAMP_KEY = re.compile(rf"{_STAMP}(.+)/([0-9]{{1,19}})/([0-9]{{1,19}})/({_COMMITTED}|{_REFRESHED})")
+
+
+class Stamp(NamedTuple):
+    """Names the record in the topic of input offsets that belongs to a committed offset.
+
+    Attributes
+    ----------
+    topic_id
+        Id of the topic of input offsets.
+    next_offset
+        The committed input offset, next to read.
+    sequence
+        Number of the commit, which grows with each commit of the task.
+    written_ms
+        Wall clock time at which the group's offset was written, ms since the epoch.
+    refreshed
+        The group's offset was written again later, without a commit of the task.
+    """
+
+    topic_id: str
+    next_offset: int
+    sequence: int
+    written_ms: int
+    refreshed: bool = False
 
 
 class CommitMetadata(NamedTuple):
-    """Stream time of a partition and times by name, all in ms."""
+    """Stream time of a partition and times by name, all in ms, and the stamp; None if there is none."""
 
     partition_time: int = UNKNOWN_TIME
     times: Mapping[str, int] = {}
+    stamp: Stamp | None = None
+
+    def stamp_for(self, topic_id: str, next_offset: int) -> Stamp | None:
+        """Return the stamp if it is of this topic of input offsets and of this offset; None otherwise."""
+        found = self.stamp
+        return found if found is not None and (found.topic_id, found.next_offset) == (topic_id, next_offset) else None
 
 
 def encode(metadata: CommitMetadata) -> str:
-    """Lay out the metadata."""
+    """Lay out the metadata. A stamp for which brokers have no room is left out."""
+    whole = _encode(metadata)
+    return whole if len(whole) <= _MAX_BYTES or metadata.stamp is None else _encode(metadata._replace(stamp=None))
+
+
+def _encode(metadata: CommitMetadata) -> str:
     parts = [_HEAD.pack(_MAGIC, metadata.partition_time)]
-    if metadata.times:
-        parts.append(_INT32.pack(len(metadata.times)))
-        for name, time in metadata.times.items():
+    entries = dict(metadata.times)
+    if (stamp := metadata.stamp) is not None:
+        kind = _REFRESHED if stamp.refreshed else _COMMITTED
+        entries[f"{_STAMP}{stamp.topic_id}/{stamp.next_offset}/{stamp.sequence}/{kind}"] = stamp.written_ms
+    if entries:
+        parts.append(_INT32.pack(len(entries)))
+        for name, time in entries.items():
             raw = name.encode()
             parts += [_INT32.pack(len(raw)), raw, _INT64.pack(time)]
     return base64.b64encode(b"".join(parts)).decode("ascii")
+
+
+def is_metadata(text: str) -> bool:
+    """Return whether the text is metadata of this layout: Kafka's tools commit offsets without any."""
+    raw = _decode_start(text)
+    return len(raw) >= _HEAD.size and raw[0] in (1, _MAGIC)
 
 
 def decode(text: str) -> CommitMetadata:
@@ -63,7 +121,13 @@ def decode(text: str) -> CommitMetadata:
     magic, partition_time = _HEAD.unpack_from(raw)
     if magic not in (1, _MAGIC):
         return CommitMetadata()
-    return CommitMetadata(partition_time, _times(raw[_HEAD.size :]) if magic == _MAGIC else {})
+    times = _times(raw[_HEAD.size :]) if magic == _MAGIC else {}
+    stamps = [found for name in list(times) if (found := _STAMP_KEY.fullmatch(name)) is not None]
+    stamp: Stamp | None = None
+    for found in stamps:
+        written_ms = times.pop(found[0])
+        stamp = Stamp(found[1], int(found[2]), int(found[3]), written_ms, found[4] == _REFRESHED)
+    return CommitMetadata(partition_time, times, stamp)
 
 
 def _decode_start(text: str) -> bytes:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from statestore.changelog.topics import REPARTITION_CONFIG, Topic, Topics
+from statestore.changelog.topics import OFFSETS_CONFIG, REPARTITION_CONFIG, Topic, Topics
 from statestore.config import KAFKA_CONFIG
 from statestore.discovery.changelogs import Installation
 from statestore.discovery.directories import applications_in, stores_in
@@ -234,6 +234,11 @@ def _internal(
     lost = "stores built from the old topic are then REPLACED"
     if topic.config is REPARTITION_CONFIG:
         lost = "records of the old topic that were not processed are lost"
+    if topic.config is OFFSETS_CONFIG:
+        lost = (
+            "tasks continue at the consumer group's offsets. Check first that the group has an offset for each "
+            "partition: a task without one stops, or, without state, starts at the beginning of its input"
+        )
     if found is None:
         if recorded is None:
             todo = "create and record it"

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from statestore.changelog.topics import (
+    OFFSETS_CONFIG,
     REPARTITION_CONFIG,
     Topic,
     Topics,
@@ -54,7 +55,7 @@ class NamedTopic(NamedTuple):
 
 
 def internal_topics(definition: ApplicationDefinition, partitions: Mapping[str, int]) -> list[InternalTopic]:
-    """Return the repartition topics and the changelogs of an application.
+    """Return the repartition topics, the topics of input offsets, and the changelogs of an application.
 
     Parameters
     ----------
@@ -68,7 +69,30 @@ def internal_topics(definition: ApplicationDefinition, partitions: Mapping[str, 
         for part in parts
         for store in part.stores
     ]
-    return [*(InternalTopic(name, partitions[name], REPARTITION_CONFIG) for name in repartitions), *changelogs]
+    offsets = (InternalTopic(part.offsets_topic, partitions[part.input_topic], OFFSETS_CONFIG) for part in parts)
+    sent = (InternalTopic(name, partitions[name], REPARTITION_CONFIG) for name in repartitions)
+    return [*sent, *offsets, *changelogs]
+
+
+def wrong_times(found: Iterable[InternalTopic], configs: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Return an error for each internal topic in which the brokers would replace the timestamps of rows."""
+    return [
+        f"internal {append_time_refused(topic.name)}"
+        for topic in found
+        if has_append_time(configs[topic.name]) and not has_append_time(topic.config)
+    ]
+
+
+def expiring_offsets(found: Iterable[InternalTopic], configs: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Return an error for each topic of input offsets that Kafka does not keep as it must be kept."""
+    expected = OFFSETS_CONFIG["cleanup.policy"]
+    return [
+        f"internal topic {topic.name} has cleanup.policy {policy}, expected {expected}: it would lose input offsets. "
+        "`statestore drift --repair` sets it"
+        for topic in found
+        if topic.config is OFFSETS_CONFIG
+        and policies(policy := configs[topic.name]["cleanup.policy"]) != policies(expected)
+    ]
 
 
 def missing_topics(
@@ -148,7 +172,7 @@ def resolve_partitions(
             for name, twin in twins(needed, topics.names()).items()
         ]
         configs = topics.topic_configs(there)
-        problems += [f"internal {append_time_refused(name)}" for name in there if has_append_time(configs[name])]
+        problems += wrong_times([needed[name] for name in there], configs)
         problems += _of_another_kind(configs, [needed[name] for name in there if name not in recorded])
     if problems:
         raise TopicMismatchError(f"application {definition.name} does not fit Kafka: {'; '.join(problems)}")

@@ -15,7 +15,7 @@ from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InvalidCommandError
 from statestore.metastore.commands import Entry, PutApplication
-from statestore.model import repartition_topic
+from statestore.model import input_offsets_topic, repartition_topic
 
 #: Fields of a store that decide on keys and segments of its rows.
 _SETTLED = ("kind", "window_size_ms", "retention_ms", "retain_duplicates", "segment_interval_ms")
@@ -58,9 +58,11 @@ class _Home(NamedTuple):
 
 
 def internal_topic_names(definition: ApplicationDefinition) -> tuple[str, ...]:
-    """Return the names of the application's changelogs and repartition topics."""
+    """Return the names of the application's changelogs, repartition topics, and topics of input offsets."""
     changelogs = [store.changelog_of(definition.name) for store in definition.stores]
-    return (*changelogs, *[topic for topic in topics_read(definition) if topic != definition.input_topic])
+    repartitions = [topic for topic in topics_read(definition) if topic != definition.input_topic]
+    offsets = [input_offsets_topic(definition.name, topic) for topic in (None, *repartitions)]
+    return (*changelogs, *repartitions, *offsets)
 
 
 def topics_read(definition: ApplicationDefinition) -> tuple[str, ...]:

@@ -51,6 +51,7 @@ class DriverTask:
             application=application,
             task=task,
             input_end=0,
+            offsets_id="driver",
             changelogs={
                 store.name: ChangelogSpec(
                     topic=store.changelog_of(application.name), topic_id="driver", delete_retention_ms=_DAY_MS

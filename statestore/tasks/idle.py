@@ -11,7 +11,7 @@ the input, or a transaction open on a changelog, or a changelog that is longer t
 from __future__ import annotations
 
 from statestore import clock
-from statestore.changelog.group import ConsumerGroup, GroupOffset
+from statestore.changelog.group import ConsumerGroup
 from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import RetryError, StateStoreError
 from statestore.formats import commit_metadata
@@ -108,17 +108,12 @@ def _offset_without_input(spec: TaskSpec, records: dict[str, StoreRecord]) -> in
     ) as group:
         found = group.committed(spec.input)
     log = _topics(spec).log_ranges([spec.input])[spec.input]
-    if found is None:
-        if not spec.exactly_once or any(record.committed is not None for record in records.values()):
-            return None
-        if log.start > 0:  # who opens the task tells how much of the input it has never read
-            return None
-        if spec.subtopology.regrouped:  # who opens the task commits an offset, so that one that is gone is missed
-            return None
-        found = GroupOffset(log.start)
-    if not max(log.start, spec.input_end) <= found.next_offset <= log.high_watermark:
+    if found is None or not max(log.start, spec.input_end) <= found.next_offset <= log.high_watermark:
         return None
-    times = commit_metadata.decode(found.metadata).times
+    metadata = commit_metadata.decode(found.metadata)
+    if metadata.stamp_for(spec.offsets_id, found.next_offset) is None:  # opening the task records the offset
+        return None
+    times = metadata.times
     known = all(times.get(name, -1) <= _stream_time(record) for name, record in records.items())
     return found.next_offset if known else None
 

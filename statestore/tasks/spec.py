@@ -24,6 +24,8 @@ class TaskSpec(BaseModel):
         Offset before which the run ends.
     input_id
         Id of the input's topic; None: not asked for.
+    offsets_id
+        Id of the topic that keeps the task's input offset.
     changelogs
         Changelog topic of each of the task's stores.
     max_batch_bytes
@@ -44,6 +46,7 @@ class TaskSpec(BaseModel):
     task: TaskId
     input_end: int
     input_id: str | None = None
+    offsets_id: str
     changelogs: dict[str, ChangelogSpec]
     bootstrap_servers: str
     state_dir: Path
@@ -75,6 +78,11 @@ class TaskSpec(BaseModel):
     def input(self) -> TopicPartition:
         """The task's input partition."""
         return TopicPartition(self.subtopology.input_topic, self.task.partition)
+
+    @property
+    def offsets(self) -> TopicPartition:
+        """Partition that keeps the task's input offset."""
+        return TopicPartition(self.subtopology.offsets_topic, self.task.partition)
 
     @property
     def stores_on_disk(self) -> tuple[StorePartitionSpec, ...]:

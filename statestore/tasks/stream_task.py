@@ -8,20 +8,20 @@ whatever a former attempt had in flight is settled by then.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from enum import StrEnum
 
 from statestore import clock, kill_switch
-from statestore.changelog.group import ConsumerGroup, GroupOffset, committed_offsets
+from statestore.changelog.group import ConsumerGroup
+from statestore.changelog.input_offsets import stamped
 from statestore.changelog.kept import keep_connections
 from statestore.changelog.open_transaction import advice
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange, Topics
-from statestore.changelog.writer import AtLeastOnceWriter, TransactionalWriter, Writer
+from statestore.changelog.writer import AtLeastOnceWriter, OffsetRecord, TransactionalWriter, Writer
 from statestore.errors import (
     CommitOutcomeUnknownError,
-    InputOffsetError,
     InvalidStateError,
     OpenTransactionError,
     ProcessingError,
@@ -30,20 +30,21 @@ from statestore.errors import (
     SupersededError,
     of_os_error,
 )
-from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import CommitMetadata
-from statestore.model import TopicPartition, repartition_topic, transactional_id
+from statestore.formats.input_offset import InputOffset
+from statestore.model import TopicPartition, transactional_id
 from statestore.partition.archived import lives_in_archive
 from statestore.partition.generations import superseded
 from statestore.reports import Failure, ProcessRow
 from statestore.statedir.swap import locked_task
 from statestore.tasks.garbage import CollectingNowAndThen
 from statestore.tasks.idle import figures, idle_offset
+from statestore.tasks.input_position import find_position
 from statestore.tasks.input_records import InputRecords
 from statestore.tasks.outgoing import Sent
 from statestore.tasks.processor import Headers
 from statestore.tasks.publishing import open_archive_soon, publish_stores
-from statestore.tasks.shape import check_shape, former_input, remember_shape
+from statestore.tasks.shape import check_shape, remember_shape
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.task_progress import TaskProgressWriter
 from statestore.tasks.task_stores import TaskStores, record_new_stores
@@ -133,7 +134,9 @@ class StreamTask:
         self._input = spec.input
         self.state = TaskState.CREATED
         self._next_offset = 0
+        self._sequence = 0
         self._never_read = 0
+        self._moved_from: int | None = None
         self._last_record = -1
         self._pending = 0
         self._in_transaction = False
@@ -188,7 +191,7 @@ class StreamTask:
         RebuildError
             If a store cannot catch up and its changelog may have lost what it has.
         InputOffsetError
-            If the group has no input offset although there is state.
+            If a person must say where to continue in the input.
         """
         started = time.monotonic()
         self.state = TaskState.RESTORING
@@ -199,7 +202,7 @@ class StreamTask:
         spec, asked_ms = self._spec, clock.now_ms()
         ranges = self._settled_ranges(Topics(spec.bootstrap_servers, spec.kafka_timeout_s))
         self._stores.recover(ranges, asked_ms)
-        metadata = self._find_input_position(ranges[self._input])
+        metadata = self._find_input_position(ranges)
         self._stores.advance_stream_times(metadata.times)
         remember_shape(spec)
         self._topology = Topology(spec.application, spec.task, self._stores.by_name, self._output, spec.timestamps)
@@ -224,16 +227,17 @@ class StreamTask:
         """Wait until no transaction hides the end of a changelog: a replay would stop before it and miss the rest.
 
         Our own were settled by `init`, but their markers may come a moment later; a foreign one may hang. At least once
-        reads what is not committed, too.
+        reads what is not committed, too. The topic of input offsets is waited for as the changelogs are.
         """
         changelogs = [self._spec.changelog(name) for name in self._stores.by_name]
+        logs = [*changelogs, self._spec.offsets]
         deadline = time.monotonic() + self._spec.kafka_timeout_s
         while True:
-            ranges = topics.log_ranges([self._input, *changelogs])
+            ranges = topics.log_ranges([self._input, *logs])
             if not self._spec.exactly_once:
                 seen = {name: ranges[name]._replace(last_stable=ranges[name].high_watermark) for name in changelogs}
                 return {**ranges, **seen}
-            hidden = [name for name in changelogs if ranges[name].last_stable < ranges[name].high_watermark]
+            hidden = [name for name in logs if ranges[name].last_stable < ranges[name].high_watermark]
             if not hidden:
                 return ranges
             if time.monotonic() > deadline:
@@ -245,96 +249,39 @@ class StreamTask:
                 )
             time.sleep(_PAUSE_S)  # nothing announces that a transaction has ended
 
-    def _find_input_position(self, log: LogRange) -> CommitMetadata:
-        found = self._group.committed(self._input)
-        if found is None:
-            found = GroupOffset(self._offset_without_group(log))
-            if not self._spec.exactly_once:  # else a run killed before its first commit would leave state without it
-                self._group.commit({self._input: found})
-        offset = found.next_offset
-        if not log.start <= offset <= log.high_watermark:
-            raise InputOffsetError(
-                f"group {self._name} must read {self._input} from offset {offset}, but the log has {log.start} to "
-                f"{log.high_watermark}: Kafka deleted records before they were processed (retention.ms of the topic), "
-                "or the topic was recreated. Set the group's offset to where processing must continue"
-            )
-        self._next_offset = offset
+    def _find_input_position(self, logs: Mapping[TopicPartition, LogRange]) -> CommitMetadata:
+        """Find where to continue in the input, and return the stream times known so far."""
+        position = find_position(self._spec, self._group, self._stores, logs)
+        found = position.found
+        self._next_offset, self._sequence = found.offset, found.sequence
+        self._never_read, self._moved_from = position.never_read, found.moved_from
         self._reached_input = True
-        return commit_metadata.decode(found.metadata)
+        if not found.recorded:
+            if self._spec.exactly_once:
+                self._pending += 1  # committed, also if no input follows
+            else:  # a run killed before its first commit would leave state without an offset
+                self._writer.begin()
+                self._commit_offset(found.times)
+        return found.times
 
-    def _offset_without_group(self, log: LogRange) -> int:
-        """Where to begin where the group has committed nothing: at the log's start, unless there is state."""
-        holding = self._stores.holding()
-        if not holding:
-            if self._spec.subtopology.regrouped:
-                self._require_nothing_sent(log)
-                self._pending += 1  # committed, also if nothing follows it: from then on it is missed if it is gone
-            self._never_read = log.start
-            return log.start
-        missing = f"group {self._name} has no committed offset for {self._input}, but {', '.join(holding)} holds state"
-        if self._spec.subtopology.regrouped:
-            raise InputOffsetError(
-                f"{missing}: the offset has expired or was deleted. Set it to where processing must continue "
-                "(kafka-consumer-groups --reset-offsets), or reset the application; the position of the stores does "
-                "not tell what was sent to repartition topics, where records would be counted twice"
-            )
-        if not self._spec.resume_from_position:
-            raise InputOffsetError(
-                f"{missing}: the offset has expired or was deleted, alone or with the topic; set it to where "
-                "processing must continue (kafka-consumer-groups --reset-offsets), continue from the position of the "
-                "stores (process --resume-from-position), or reset the application"
-            )
-        if (before := former_input(self._spec)) is not None:
-            raise InputOffsetError(
-                f"{missing}. The position of the stores is of another topic: {self._input.topic} was deleted and "
-                f"created anew, expected the topic id {before}, found {self._spec.input_id}. Set the group's offset to "
-                "where processing must continue in the topic of now (kafka-consumer-groups --reset-offsets)"
-            )
-        positions = {name: self._stores.by_name[name].position().get(self._input) for name in holding}
-        known = {name: position for name, position in positions.items() if position is not None}
-        if unknown := [name for name in holding if name not in known]:
-            raise InputOffsetError(
-                f"{missing}. The position of {', '.join(unknown)} is unknown, because changelog records were replayed "
-                "into it: continuing from an older position would process records twice. Set the group's offset to "
-                "where processing must continue (kafka-consumer-groups --reset-offsets), or reset the application"
-            )
-        self._pending += 1  # the offset found is committed, also if nothing follows it
-        # A store that a commit did not change keeps its position; every store is at the end of its changelog.
-        return max(known.values()) + 1
-
-    def _require_nothing_sent(self, log: LogRange) -> None:
-        """Refuse to begin at the log's start where the tasks behind have begun: they would count it all twice.
-
-        They begin once every task of this sub-topology has reached the end of its input, and so has committed.
-
-        Raises
-        ------
-        InputOffsetError
-            Saying what to do.
-        """
-        spec = self._spec
-        if log.start >= log.high_watermark:
-            return
-        topics = Topics(spec.bootstrap_servers, spec.kafka_timeout_s)
-        names = [repartition_topic(self._name, item.store) for item in spec.subtopology.regrouped]
-        behind = [
-            TopicPartition(name, number)
-            for name, topic in topics.describe(names).items()
-            for number in range(topic.partitions)
-        ]
-        # What they have processed is deleted.
-        begun = [where for where, found in topics.log_starts(behind).items() if found.offset > 0]
-        if not begun:
-            committed = committed_offsets(spec.bootstrap_servers, self._name, spec.kafka_timeout_s)
-            begun = [where for where in behind if where in committed]
-        if begun:
-            raise InputOffsetError(
-                f"group {self._name} has no committed offset for {self._input}, but {begun[0]} was processed: the "
-                "offset has expired or was deleted, and from the log's start on, records would be sent to repartition "
-                "topics, and counted, twice. Set the group's offset to where processing must continue "
-                f"(kafka-consumer-groups --reset-offsets; to {log.start} if nothing of {self._input} was processed), "
-                "or reset the application"
-            )
+    def _commit_offset(self, times: CommitMetadata) -> dict[TopicPartition, int]:
+        """Commit what was written, with the next input offset; return the last offset of each partition written to."""
+        spec, at = self._spec, self._next_offset
+        self._sequence += 1
+        kept = InputOffset(
+            offset=at,
+            topic_id=spec.input_id,
+            sequence=self._sequence,
+            stream_time=times.partition_time,
+            store_times=dict(times.times),
+        )
+        self._writer.keep_offset(OffsetRecord(spec.offsets, str(self._input).encode(), kept.encode()))
+        delivered = self._writer.flush()
+        kill_switch.reached("flushed, input offsets not sent")
+        self._writer.send_offsets(self._group, {self._input: stamped(kept, spec.offsets_id, clock.now_ms())})
+        kill_switch.reached("flushed, not committed")
+        self._writer.commit()
+        return delivered
 
     # -- processing -----------------------------------------------------------------------------------------------
 
@@ -413,13 +360,7 @@ class StreamTask:
         topology = self.topology
         topology.flush()
         kill_switch.reached("before the flush")
-        delivered = self._writer.flush()
-        kill_switch.reached("flushed, input offsets not sent")
-        metadata = CommitMetadata(topology.stream_time, self._stores.stream_times)
-        offset = GroupOffset(self._next_offset, commit_metadata.encode(metadata))
-        self._writer.send_offsets(self._group, {self._input: offset})
-        kill_switch.reached("flushed, not committed")
-        self._writer.commit()
+        delivered = self._commit_offset(CommitMetadata(topology.stream_time, self._stores.stream_times))
         kill_switch.reached("Kafka committed, stores not")
         self._in_transaction = False
         self._stores.commit(delivered, {self._input: self._last_record}, self._output.take_logged())
@@ -462,6 +403,7 @@ class StreamTask:
                 "restored": before.restored + self._stores.restored,
                 "lag": lag,
                 "never_read": max(before.never_read, self._never_read),
+                "moved_from": before.moved_from if self._moved_from is None else self._moved_from,
                 "input_offset": None if lag is None or self._pending else self._next_offset,
                 "recover_seconds": round(before.recover_seconds + self._recover_s, 3),
                 "process_seconds": round(before.process_seconds + self._process_s, 3),

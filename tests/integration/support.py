@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from confluent_kafka.admin import AdminClient
 
-from statestore.changelog.topics import Topics, changelog_config
+from statestore.changelog.topics import OFFSETS_CONFIG, Topics, changelog_config
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.metastore.apply import carry_out, plan_definitions
@@ -23,7 +23,7 @@ from statestore.metastore.commands import PutApplication, stamped
 from statestore.metastore.evolution import partitions_of
 from statestore.metastore.metastore import Metastore
 from statestore.metastore.view import Pin
-from statestore.model import StoreFormat, TaskId, TopicPartition, changelog_topic
+from statestore.model import StoreFormat, TaskId, TopicPartition, changelog_topic, input_offsets_topic
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.recovery.restore import RestoreSpec, restore
 from statestore.reports import ProcessRow, RestoreRow, VerifyRow
@@ -209,6 +209,7 @@ class Application:
             stores=tuple(stores),
             **{"commit_interval_ms": 600_000, **settings},
         )
+        create_topic(servers, input_offsets_topic(self.name), partitions, OFFSETS_CONFIG)
         for store in stores:
             create_topic(
                 servers,
@@ -252,6 +253,16 @@ class Application:
             return None
         return ChangelogSpec(topic=name, topic_id=topic.topic_id, delete_retention_ms=self.delete_retention_ms)
 
+    @property
+    def offsets_id(self) -> str:
+        """Id of the topic of input offsets."""
+        return self._topics.require(input_offsets_topic(self.name)).topic_id
+
+    def forget_group(self) -> None:
+        """Delete the group with its offsets, as if they had expired."""
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        admin.delete_consumer_groups([self.name])[self.name].result(60)
+
     def task_spec(self, partition: int = 0, **changes: Any) -> TaskSpec:
         """Plan a task up to the input's end of now."""
         where = TopicPartition(self.input, partition)
@@ -259,6 +270,7 @@ class Application:
             application=self.definition,
             task=TaskId(0, partition),
             input_end=self._topics.log_ranges([where])[where].last_stable,
+            offsets_id=self.offsets_id,
             changelogs={
                 store.name: self.changelog_spec(store.name) for store in self.definition.subtopologies[0].stores
             },

@@ -21,6 +21,7 @@ from statestore.metastore.command_topic import topic_name
 from statestore.metastore.commands import DropApplication
 from statestore.metastore.effects import internal_topics, make_topics, resolve_partitions
 from statestore.metastore.metastore import Metastore
+from statestore.model import input_offsets_topic
 from tests.integration.broker import (
     add_partitions,
     create_topic,
@@ -83,6 +84,8 @@ def test_internal_topics_are_made_as_kafka_streams_makes_them_and_recorded(catal
     name = definition.name
     expected = {
         f"{name}-by-value-repartition": (3, "delete", "-1"),
+        f"{name}-by-value-repartition-offsets": (3, "compact", None),
+        f"{name}-input-offsets": (2, "compact", None),
         f"{name}-by-value-changelog": (3, "compact", None),
         f"{name}-counts-changelog": (2, "compact", None),
         f"{name}-windows-changelog": (2, "compact,delete", str(7_200_000 + 86_400_000)),
@@ -120,13 +123,15 @@ def test_a_writer_that_ended_before_it_recorded_topics_is_made_up_for(catalogued
     assert catalogued.recorded(definition) is None
     name = f"{definition.name}-counts-changelog"
     if made:
-        (topic,) = internal_topics(definition, resolve_partitions(catalogued.topics, definition))
+        needed = internal_topics(definition, resolve_partitions(catalogued.topics, definition))
+        (topic,) = (topic for topic in needed if topic.name == name)
         topic_id = catalogued.topics.ensure(topic.name, topic.partitions, dict(topic.config)).topic_id
     catalogued.apply(definition)
     recorded = catalogued.recorded(definition)
-    assert recorded == {name: catalogued.topics.require(name).topic_id}
+    names = (name, input_offsets_topic(definition.name))
+    assert recorded == {name: catalogued.topics.require(name).topic_id for name in names}
     if made:
-        assert recorded == {name: topic_id}
+        assert recorded[name] == topic_id
     assert commands_in(catalogued.metastore) == ["put-application", "record-topics"]
 
 

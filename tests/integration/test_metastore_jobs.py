@@ -17,7 +17,7 @@ from statestore.errors import MetastoreDegradedError, TopicMismatchError, Unknow
 from statestore.metastore.command_topic import topic_name
 from statestore.metastore.commands import DropApplication, RecordTopics
 from statestore.metastore.metastore import Metastore
-from statestore.model import changelog_topic, repartition_topic
+from statestore.model import changelog_topic, input_offsets_topic, repartition_topic
 from statestore.reports import Status
 from tests.integration.broker import create_topic, delete_topic, produce, unique
 from tests.integration.support import CHANGELOG_CONFIG, STORE, Application, put, register
@@ -42,7 +42,9 @@ class Service:
             aggregations=(GROUPED,),
         )
         self.changelog = changelog_topic(name, STORE)
-        self.internal = {self.changelog: 2, repartition_topic(name, "grouped"): 3, changelog_topic(name, "grouped"): 3}
+        repartition = repartition_topic(name, "grouped")
+        self.internal = {self.changelog: 2, repartition: 3, changelog_topic(name, "grouped"): 3}
+        self.internal |= {input_offsets_topic(name): 2, input_offsets_topic(name, repartition): 3}
 
     def put(self, **changes: object) -> None:
         """Put the application into the catalogue."""

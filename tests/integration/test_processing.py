@@ -16,7 +16,7 @@ from statestore_jobs.process import _forget_processed
 
 from demo.damage import flip_bit
 from statestore.changelog.group import GroupOffset, commit_offsets, committed_offsets
-from statestore.changelog.topics import Topics
+from statestore.changelog.topics import OFFSETS_CONFIG, Topics
 from statestore.changelog.writer import TransactionalWriter
 from statestore.config import Settings
 from statestore.definitions.aggregation import AggregationDefinition, Sessions, TimeWindows
@@ -30,7 +30,7 @@ from statestore.statedir.context import store_context
 from statestore.stores.open import build_store
 from statestore.tasks.stream_task import run_task
 from tests.integration import broker
-from tests.integration.broker import T0, WAIT_S, Row, consume, group_offset, unique, wait_for
+from tests.integration.broker import T0, WAIT_S, Row, consume, group_offset, settle, unique, wait_for
 from tests.integration.catalogued import CatalogueCommand
 from tests.integration.support import STORE, Application, put, register
 from tests.oracle.rows import fold
@@ -396,9 +396,17 @@ class Regrouping:
             for row in self.run(index):
                 assert row.failure is None, row.failure
 
-    def lose_offsets(self) -> None:
+    def lose_group(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.servers})
         admin.delete_consumer_groups([self.definition.name])[self.definition.name].result(10)
+
+    def lose_offsets(self) -> None:
+        """Lose the group's offsets, and the topic that keeps those of the first tasks."""
+        self.lose_group()
+        part = self.definition.subtopologies[0]
+        partitions = self.topics.require(part.offsets_topic).partitions
+        broker.delete_topic(self.servers, part.offsets_topic)
+        broker.create_topic(self.servers, part.offsets_topic, partitions, OFFSETS_CONFIG)
 
     def sent(self) -> int:
         where = TopicPartition(self.definition.subtopologies[1].input_topic, 0)
@@ -434,6 +442,23 @@ def test_r17_a_task_that_regroups_and_has_no_state_does_not_send_its_input_again
     assert (row.failure, row.records_in) == (None, 1)
 
 
+@pytest.mark.behaviour("R17")
+def test_r17_tasks_that_regroup_and_those_behind_continue_after_months_of_silence(
+    command: CatalogueCommand, tmp_path: Path
+) -> None:
+    application = Regrouping(command, tmp_path)
+    application.send([(b"a", b"1"), (b"b", b"1"), (b"c", b"2")])
+    application.run_all()
+    for rows in ([], [(b"d", b"1")]):
+        application.lose_group()
+        application.send(rows)
+        application.run_all()
+    topic = application.definition.store("by-value").changelog_of(application.definition.name)
+    settle(application.servers, topic)
+    logged = fold(consume(application.servers, topic)[0])
+    assert {key: found.value for key, found in logged.items()} == {b"1": b"3", b"2": b"1"}
+
+
 def test_a_task_that_regroups_begins_with_its_first_input_though_the_tasks_behind_have_begun(
     command: CatalogueCommand, tmp_path: Path
 ) -> None:
@@ -454,6 +479,7 @@ def test_r17_the_position_of_stores_does_not_tell_what_was_sent_to_the_tasks_beh
     application.run_all()
     application.lose_offsets()
     sent = application.sent()
+    application.send([(b"c", b"1")])
     (row,) = application.run(0, resume_from_position=True)
     assert row.failure is not None
     assert "repartition topics" in row.failure.message

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from statestore.changelog.group import GroupOffset, commit_offsets
-from statestore.changelog.topics import Topics
+from statestore.changelog.topics import OFFSETS_CONFIG, Topics
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import FencedError, StateStoreError
 from statestore.formats import checkpoint_file
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.model import TopicPartition
+from statestore.model import TopicPartition, input_offsets_topic
 from statestore.recovery import tail
 from statestore.reports import Action, Status
 from statestore.statedir.lock import locked
@@ -49,9 +49,10 @@ def test_o1_o3_o4_counts_are_exact_over_several_runs(application: Application) -
     application.assert_oracle()
 
 
-def test_o7_a_run_without_input_writes_nothing(application: Application) -> None:
-    row = application.process()
-    assert (row.records_in, row.commits, row.restored, row.lag) == (0, 0, 0, 0)
+def test_o7_a_run_without_input_writes_nothing_but_where_it_will_begin(application: Application) -> None:
+    for commits in (1, 0):
+        row = application.process()
+        assert (row.records_in, row.commits, row.restored, row.lag) == (0, commits, 0, 0)
     application.assert_oracle()
 
 
@@ -254,18 +255,19 @@ def test_a_store_is_not_known_whole_where_another_task_has_logged_since_the_last
 # -- input offsets ------------------------------------------------------------------------------------------------
 
 
-def _forget_group(application: Application) -> None:
-    from confluent_kafka.admin import AdminClient
-
-    admin = AdminClient({"bootstrap.servers": application.servers})
-    admin.delete_consumer_groups([application.name])[application.name].result(10)
+def _forget_offsets(application: Application) -> None:
+    """Lose the group's offsets, and the topic that keeps them."""
+    application.forget_group()
+    topic = input_offsets_topic(application.name)
+    broker.delete_topic(application.servers, topic)
+    broker.create_topic(application.servers, topic, application.partitions, OFFSETS_CONFIG)
 
 
 @pytest.mark.behaviour("R17")
 def test_r17_group_offset_missing_with_state_stops_and_changes_nothing(application: Application) -> None:
     application.process(INPUT)
     contents, log = application.contents(), consume(application.servers, application.changelog)
-    _forget_group(application)
+    _forget_offsets(application)
     application.send(LATER)
     assert f"{application.input}-0" in application.fails("InputOffsetError")
     assert (application.contents(), consume(application.servers, application.changelog)) == (contents, log)
@@ -273,7 +275,7 @@ def test_r17_group_offset_missing_with_state_stops_and_changes_nothing(applicati
 
 def test_r17_group_offset_missing_with_the_state_lost_on_disk_stops_too(application: Application) -> None:
     application.process(INPUT)
-    _forget_group(application)
+    _forget_offsets(application)
     shutil.rmtree(application.state_dir)
     application.fails("InputOffsetError")
 
@@ -282,9 +284,19 @@ def test_r17_group_offset_missing_with_the_state_lost_on_disk_stops_too(applicat
 @pytest.mark.behaviour("R17")
 def test_r17_processing_goes_on_from_the_stores_position_when_told_to(application: Application) -> None:
     application.process(INPUT)
-    _forget_group(application)
+    _forget_offsets(application)
+    application.send(LATER)
     assert application.run().failure is not None
     row = application.run(resume_from_position=True)
+    assert (row.failure, row.records_in) == (None, len(LATER))
+    application.assert_oracle()
+
+
+@pytest.mark.behaviour("R17")
+def test_r17_a_store_that_has_all_of_the_input_needs_no_offset(application: Application) -> None:
+    application.process(INPUT)
+    _forget_offsets(application)
+    row = application.run()
     assert (row.failure, row.records_in) == (None, 0)
     application.process(LATER)
     application.assert_oracle()
@@ -312,7 +324,7 @@ def test_r17_the_position_in_an_input_that_was_made_anew_is_of_other_records(app
 @pytest.mark.long
 def test_r17_a_store_without_a_position_cannot_be_gone_on_from(application: Application) -> None:
     application.process(INPUT)
-    _forget_group(application)
+    _forget_offsets(application)
     shutil.rmtree(application.state_dir)  # a replay brings back rows and offset, no position
     assert f"position of {STORE} is unknown" in application.fails("InputOffsetError", resume_from_position=True)
 
@@ -332,7 +344,7 @@ def test_r17_rows_that_were_replayed_make_the_position_unknown(
         assert application.run().restored == 4
     else:
         assert application.restore().mode == "tail"
-    _forget_group(application)
+    _forget_offsets(application)
     contents, log = application.contents(), consume(application.servers, application.changelog)
     assert f"position of {STORE} is unknown" in application.fails("InputOffsetError", resume_from_position=True)
     assert (application.contents(), consume(application.servers, application.changelog)) == (contents, log)
@@ -347,7 +359,7 @@ def test_r17_a_store_that_the_last_commits_did_not_change_holds_no_input_back(
     application = Application(bootstrap_servers, tmp_path, processor="count_and_keep_first", stores=stores)
     application.process([(b"a", b"1")])
     application.process([(b"a", b"2"), (b"a", b"3")], T0 + 100)
-    _forget_group(application)
+    _forget_offsets(application)
     row = application.run(resume_from_position=True)
     assert (row.failure, row.records_in) == (None, 0)
     assert application.contents()[b"a"].value == b"3"

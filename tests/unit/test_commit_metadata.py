@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statestore.formats.commit_metadata import UNKNOWN_TIME, CommitMetadata, decode, encode
+from statestore.formats.commit_metadata import UNKNOWN_TIME, CommitMetadata, Stamp, decode, encode, is_metadata
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 TIMES = st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=20), INT64, max_size=5)
@@ -122,4 +122,41 @@ def test_a_name_may_be_empty():
 
 
 def test_without_a_time_it_is_unknown_which_is_minus_one():
-    assert CommitMetadata() == (-1, {})
+    assert CommitMetadata() == (-1, {}, None)
+
+
+# -- the stamp
+
+
+STAMPS = st.builds(
+    Stamp,
+    topic_id=st.text(BASE64, min_size=1, max_size=22),
+    next_offset=st.integers(0, 1 << 62),
+    sequence=st.integers(0, 1 << 62),
+    written_ms=INT64,
+    refreshed=st.booleans(),
+)
+
+
+@given(INT64, TIMES, STAMPS)
+def test_a_stamp_comes_back_and_is_no_time(partition_time, times, stamp):
+    metadata = CommitMetadata(partition_time, times, stamp)
+    assert decode(encode(metadata)) == metadata
+
+
+def test_a_stamp_counts_for_its_topic_and_its_offset_alone():
+    stamp = Stamp("topic", 5, 1, 0)
+    found = CommitMetadata(stamp=stamp)
+    assert [found.stamp_for(*asked) for asked in [("topic", 5), ("topic", 6), ("other", 5)]] == [stamp, None, None]
+
+
+def test_a_stamp_for_which_there_is_no_room_is_left_out():
+    times = {f"store-{number:03}": number for number in range(140)}
+    text = encode(CommitMetadata(1, times, Stamp("topic", 5, 1, 0)))
+    assert decode(text) == CommitMetadata(1, times)
+    assert len(text) <= 4_096
+
+
+def test_metadata_is_told_from_what_kafkas_tools_commit():
+    assert is_metadata(encode(CommitMetadata()))
+    assert not any(map(is_metadata, ["", "reset by hand", "AAAA"]))

@@ -34,9 +34,9 @@ def with_aggregation(definition, store, **fields):
 def test_the_topics_of_an_application_follow_from_its_definition():
     assert partitions_of(orders(), 6) == {"placed": 6, "orders-by-city-repartition": 6, "orders-visits-repartition": 2}
     changelogs = [f"orders-{store}-changelog" for store in ("customers", "seen", "by-city", "spent", "visits")]
-    assert sorted(internal_topic_names(orders())) == sorted(
-        [*changelogs, "orders-by-city-repartition", "orders-visits-repartition"]
-    )
+    repartitions = ["orders-by-city-repartition", "orders-visits-repartition"]
+    offsets = ["orders-input-offsets", *[f"{topic}-offsets" for topic in repartitions]]
+    assert sorted(internal_topic_names(orders())) == sorted([*changelogs, *repartitions, *offsets])
 
 
 @pytest.mark.parametrize(

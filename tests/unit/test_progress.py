@@ -20,6 +20,7 @@ def spec(tmp_path):
         application=ApplicationDefinition(name="app", input_topic="in", aggregations=[{"store": "c"}]),
         task=TaskId(0, 3),
         input_end=500,
+        offsets_id="offsets",
         changelogs={},
         bootstrap_servers="",
         state_dir=tmp_path / "state",

@@ -33,6 +33,7 @@ def spec(tmp_path):
             application=ApplicationDefinition.model_validate({**DEFINITION, **changes}),
             task=TaskId(subtopology, 0),
             input_end=0,
+            offsets_id="offsets",
             changelogs={},
             bootstrap_servers="",
             state_dir=tmp_path,

@@ -38,6 +38,7 @@ def test_a_task_that_was_not_begun_is_retried_if_a_retry_helps_all_that_it_waits
         application=application("a"),
         task=TaskId(1, 0),
         input_end=0,
+        offsets_id="offsets",
         changelogs={},
         bootstrap_servers="",
         state_dir=Path(),

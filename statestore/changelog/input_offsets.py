@@ -1,0 +1,204 @@
+"""Where tasks continue in their input: the records of the topics of input offsets, and the consumer group's offsets.
+
+Both are written by one commit, and both are evidence. Usually they agree. The group's offset may be missing, because
+Kafka deletes it `offsets.retention.minutes` after its last commit. It may be newer, because a person or another program
+has set it. Or it may be older, if it was refreshed while a task committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from statestore.changelog.group import GroupOffset, committed_offsets
+from statestore.changelog.reader import LogReader
+from statestore.changelog.topics import LogRange, Topics
+from statestore.errors import LogCorruptedError
+from statestore.formats import commit_metadata, input_offset
+from statestore.formats.commit_metadata import CommitMetadata, Stamp
+from statestore.formats.input_offset import InputOffset
+from statestore.model import TopicPartition
+
+#: How many offsets at the end of a log are read first, and how many times as many each time that no record is there.
+_FIRST_LOOK, _LONGER = 64, 16
+
+
+class Continuation(NamedTuple):
+    """Where a task continues in its input, from the best evidence.
+
+    Attributes
+    ----------
+    offset
+        Next to read.
+    times
+        Stream times known so far, which never go back.
+    sequence
+        Number of the last commit; 0 before the first one that was recorded.
+    recorded
+        The group's offset and the topic of input offsets agree: nothing is to be written again.
+    moved_from
+        Where the task would have continued, if a person has set another offset with Kafka's tools; None otherwise.
+    """
+
+    offset: int
+    times: CommitMetadata = CommitMetadata()
+    sequence: int = 0
+    recorded: bool = False
+    moved_from: int | None = None
+
+
+class OffsetsTopic(NamedTuple):
+    """A topic of input offsets, and the topic that its tasks read."""
+
+    topic: str
+    topic_id: str
+    input_topic: str
+
+
+def is_confirmed(group: GroupOffset | None, topic_id: str) -> bool:
+    """Return whether a group's offset was committed in one transaction with its record in a topic of input offsets.
+
+    Then that record need not be read. An offset that was refreshed may be older than the record.
+    """
+    if group is None:
+        return False
+    stamp = commit_metadata.decode(group.metadata).stamp_for(topic_id, group.next_offset)
+    return stamp is not None and not stamp.refreshed
+
+
+def continuation(group: GroupOffset | None, kept: InputOffset | None, topic_id: str) -> Continuation | None:
+    """Return where to continue, or None if there is no evidence.
+
+    A group's offset without a stamp of this topic was committed after the last record, because each commit that writes
+    a record also stamps the group's offset. So it wins: it is a person's decision, or the work of another program.
+
+    Parameters
+    ----------
+    group
+        The group's offset; None if it is missing.
+    kept
+        The record in the topic of input offsets; None if there is none, or it was not read because the group's offset
+        is confirmed.
+    topic_id
+        Id of the topic of input offsets.
+    """
+    if group is None:
+        return None if kept is None else Continuation(kept.offset, kept.times, kept.sequence)
+    found = commit_metadata.decode(group.metadata)
+    stamp = found.stamp_for(topic_id, group.next_offset)
+    times = _latest(found, CommitMetadata() if kept is None else kept.times)
+    if stamp is None:
+        sequence, moved_from = (0, None) if kept is None else (kept.sequence, kept.offset)
+        moved = moved_from != group.next_offset and not commit_metadata.is_metadata(group.metadata)
+        return Continuation(group.next_offset, times, sequence, moved_from=moved_from if moved else None)
+    if kept is not None and kept.sequence >= stamp.sequence:
+        return Continuation(kept.offset, times, kept.sequence, recorded=kept.offset == group.next_offset)
+    # The topic has lost its last record, or the record was not read.
+    return Continuation(group.next_offset, times, stamp.sequence, recorded=is_confirmed(group, topic_id))
+
+
+def _latest(one: CommitMetadata, other: CommitMetadata) -> CommitMetadata:
+    names = {**one.times, **other.times}
+    times = {name: max(one.times.get(name, -1), other.times.get(name, -1)) for name in names}
+    return CommitMetadata(max(one.partition_time, other.partition_time), times)
+
+
+def read_kept(
+    bootstrap_servers: str, where: TopicPartition, log: LogRange, partition: TopicPartition, timeout_s: float
+) -> InputOffset | None:
+    """Return the last committed record of an input partition, or None if there is none.
+
+    Parameters
+    ----------
+    where
+        Partition of the topic of input offsets.
+    log
+        Its offsets.
+    partition
+        The input partition.
+
+    Raises
+    ------
+    LogCorruptedError
+        If the record cannot be read.
+    """
+    key = str(partition).encode()
+    end, look = log.last_stable, _FIRST_LOOK
+    with LogReader(bootstrap_servers, where, stall_timeout_s=timeout_s) as reader:
+        while end > log.start:
+            start = max(log.start, log.last_stable - look)
+            found = [
+                (offset, value)
+                for batch in reader.read(start, end)
+                for name, value, offset in zip(*(batch.column(at).to_pylist() for at in (0, 1, 3)), strict=True)
+                if name == key
+            ]
+            if found:
+                return _decoded(where, *found[-1])
+            end, look = start, look * _LONGER
+    return None
+
+
+def _decoded(where: TopicPartition, offset: int, value: bytes | None) -> InputOffset | None:
+    if value is None:  # somebody has deleted it
+        return None
+    try:
+        return input_offset.decode(value)
+    except ValueError as error:
+        raise LogCorruptedError(
+            f"the record at offset {offset} of {where} is no input offset that this version can read: {error}. A later "
+            "version has written it, or another program: use that version, or find out who writes to this topic"
+        ) from error
+
+
+def stamped(found: InputOffset, topic_id: str, now_ms: int, *, refreshed: bool = False) -> GroupOffset:
+    """Return a group's offset that says which record in a topic of input offsets belongs to it."""
+    stamp = Stamp(topic_id, found.offset, found.sequence, now_ms, refreshed)
+    return GroupOffset(found.offset, commit_metadata.encode(found.times._replace(stamp=stamp)))
+
+
+def kept_offsets(
+    topics: Topics, found: Iterable[OffsetsTopic], partitions: Iterable[TopicPartition], timeout_s: float
+) -> dict[TopicPartition, InputOffset]:
+    """Return the records of input partitions in topics of input offsets; partitions without one are left out."""
+    by_input = {topic.input_topic: topic for topic in found}
+    places = {
+        partition: TopicPartition(by_input[partition.topic].topic, partition.partition)
+        for partition in partitions
+        if partition.topic in by_input
+    }
+    logs = topics.log_ranges(places.values()) if places else {}
+    read = {
+        partition: read_kept(topics.bootstrap_servers, where, logs[where], partition, timeout_s)
+        for partition, where in places.items()
+    }
+    return {partition: kept for partition, kept in read.items() if kept is not None}
+
+
+def input_offsets(
+    topics: Topics, application: str, found: Mapping[str, OffsetsTopic], timeout_s: float
+) -> dict[TopicPartition, GroupOffset]:
+    """Return where an application continues in each partition of its input, with stream times as metadata.
+
+    Without topics of input offsets, as of a Kafka Streams application, these are the group's offsets.
+
+    Parameters
+    ----------
+    found
+        Topics of input offsets, by the topic that their tasks read.
+    """
+    group = committed_offsets(topics.bootstrap_servers, application, timeout_s)
+    counts = topics.describe(found)
+    unconfirmed = [
+        partition
+        for name, topic in counts.items()
+        for partition in (TopicPartition(name, number) for number in range(topic.partitions))
+        if not is_confirmed(group.get(partition), found[name].topic_id)
+    ]
+    kept = kept_offsets(topics, found.values(), unconfirmed, timeout_s)
+    result = dict(group)
+    for partition in unconfirmed:
+        its = continuation(group.get(partition), kept.get(partition), found[partition.topic].topic_id)
+        if its is not None:
+            result[partition] = GroupOffset(its.offset, commit_metadata.encode(its.times))
+    return result

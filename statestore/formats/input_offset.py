@@ -1,0 +1,65 @@
+"""Records of the topics of input offsets: where each task continues in its input, kept where nothing expires.
+
+A consumer group's offset of a partition expires when nobody has committed it for `offsets.retention.minutes`. These
+topics are compacted, so the last record of each key stays. A task writes one with each commit, in the same transaction.
+
+    key     the input partition as text, such as orders-3
+    value   JSON: {"version": 1, "offset": 42, "topic_id": "...", "sequence": 7, "stream_time": 1700000000000,
+            "store_times": {"totals": 1700000000000}}
+
+`offset` is the next to read; `topic_id` tells an input topic that was recreated; `sequence` grows with each commit.
+Times are ms since the epoch: the largest timestamp of the input, and the stream times of window and session stores.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from statestore.formats.commit_metadata import UNKNOWN_TIME, CommitMetadata
+
+
+class InputOffset(BaseModel):
+    """One record's value.
+
+    Attributes
+    ----------
+    offset
+        Next input offset to read.
+    topic_id
+        Id of the input topic; None: not known.
+    sequence
+        Number of the commit that wrote it.
+    stream_time, store_times
+        ms since the epoch; -1 before the first record.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: Literal[1] = 1
+    offset: int = Field(ge=0)
+    topic_id: str | None = None
+    sequence: int = Field(ge=0)
+    stream_time: int = UNKNOWN_TIME
+    store_times: dict[str, int] = {}
+
+    @property
+    def times(self) -> CommitMetadata:
+        """Its stream times."""
+        return CommitMetadata(self.stream_time, self.store_times)
+
+    def encode(self) -> bytes:
+        """Return the value of its record."""
+        return self.model_dump_json().encode()
+
+
+def decode(value: bytes) -> InputOffset:
+    """Read the value of a record.
+
+    Raises
+    ------
+    ValueError
+        If it has another layout, such as that of a later version.
+    """
+    return InputOffset.model_validate_json(value)

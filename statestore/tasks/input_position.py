@@ -1,0 +1,177 @@
+"""Finds where a task continues in its input, under the task's lock, after earlier attempts were fenced.
+
+The evidence is the group's offset and the record in the topic of input offsets (`changelog/input_offsets.py`). Without
+either, the stores' position tells it only if no input follows. A person is asked only where the evidence does not tell,
+or contradicts itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from statestore.changelog.group import ConsumerGroup, committed_offsets
+from statestore.changelog.input_offsets import Continuation, continuation, is_confirmed, read_kept
+from statestore.changelog.reader import first_offset
+from statestore.changelog.topics import LogRange, Topics
+from statestore.errors import InputOffsetError
+from statestore.formats.commit_metadata import CommitMetadata
+from statestore.model import TopicPartition, repartition_topic
+from statestore.tasks.shape import former_input
+from statestore.tasks.spec import TaskSpec
+from statestore.tasks.task_stores import TaskStores
+
+_SET_OFFSET = "Set the group's offset to where processing must continue (kafka-consumer-groups --reset-offsets)"
+
+
+class InputPosition(NamedTuple):
+    """Where a task continues.
+
+    Attributes
+    ----------
+    found
+        The offset and its evidence.
+    never_read
+        Offsets that the input had lost before the task first read it.
+    """
+
+    found: Continuation
+    never_read: int = 0
+
+
+def find_position(
+    spec: TaskSpec, group: ConsumerGroup, stores: TaskStores, logs: Mapping[TopicPartition, LogRange]
+) -> InputPosition:
+    """Return where the task continues; the stores have all of their changelogs.
+
+    Parameters
+    ----------
+    logs
+        Offsets of the input and of the topic of input offsets.
+
+    Raises
+    ------
+    InputOffsetError
+        If a person must say where to continue.
+    """
+    log = logs[spec.input]
+    found = _recorded(spec, group, logs[spec.offsets])
+    if found is None and (found := _position_of_stores(spec, stores, log)) is None:
+        if spec.subtopology.regrouped:
+            _require_nothing_sent(spec, log)
+        return InputPosition(Continuation(log.start, _times(CommitMetadata(), spec, stores)), never_read=log.start)
+    if not log.start <= found.offset <= log.high_watermark:
+        raise InputOffsetError(
+            f"task {spec.task} of {spec.application.name} must read {spec.input} from offset {found.offset}, but the "
+            f"log has {log.start} to {log.high_watermark}: Kafka deleted records before they were processed "
+            f"(retention.ms of the topic), or the topic was recreated. {_SET_OFFSET}"
+        )
+    return InputPosition(found._replace(times=_times(found.times, spec, stores)))
+
+
+def _times(known: CommitMetadata, spec: TaskSpec, stores: TaskStores) -> CommitMetadata:
+    """Return stream times that are no earlier than the rows of aggregations: these have their records' times."""
+    of_stores = stores.stream_times
+    reached = [of_stores[item.store] for item in spec.subtopology.aggregations if item.store in of_stores]
+    return known._replace(partition_time=max([known.partition_time, *reached]))
+
+
+def _recorded(spec: TaskSpec, group: ConsumerGroup, log: LogRange) -> Continuation | None:
+    """Return where the group or the topic of input offsets says to continue, or None if neither does."""
+    committed, kept = group.committed(spec.input), None
+    if committed is None and spec.resume_from_position:  # a person has deleted it, and says so
+        return None
+    if not spec.exactly_once or not is_confirmed(committed, spec.offsets_id):
+        kept = read_kept(spec.bootstrap_servers, spec.offsets, log, spec.input, spec.kafka_timeout_s)
+    if kept is not None and None not in (kept.topic_id, spec.input_id) and kept.topic_id != spec.input_id:
+        if committed is None:
+            raise InputOffsetError(
+                f"task {spec.task} of {spec.application.name} has read {spec.input} up to offset {kept.offset}, and "
+                f"the topic was deleted and created anew since: expected the topic id {kept.topic_id}, found "
+                f"{spec.input_id}. {_SET_OFFSET} in the new topic"
+            )
+        kept = kept.model_copy(update={"offset": committed.next_offset})  # of another topic
+    return continuation(committed, kept, spec.offsets_id)
+
+
+def _position_of_stores(spec: TaskSpec, stores: TaskStores, log: LogRange) -> Continuation | None:
+    """Return where the stores' position says to continue; None if there is no state.
+
+    Raises
+    ------
+    InputOffsetError
+        If it does not tell.
+    """
+    if not (holding := stores.holding()):
+        return None
+    missing = (
+        f"neither group {spec.application.name} nor topic {spec.offsets.topic} has an offset for {spec.input}, but "
+        f"{', '.join(holding)} holds state"
+    )
+    if (before := former_input(spec)) is not None:
+        raise InputOffsetError(
+            f"{missing}. The position of the stores is of another topic: {spec.input.topic} was deleted and created "
+            f"anew, expected the topic id {before}, found {spec.input_id}. {_SET_OFFSET} in the new topic"
+        )
+    positions = {name: stores.by_name[name].position().get(spec.input) for name in holding}
+    known = [position for position in positions.values() if position is not None]
+    # A store that a commit did not change keeps its position; every store is at the end of its changelog.
+    least = max(known, default=-1) + 1
+    if known and _nothing_follows(spec, log, least):
+        return Continuation(least)
+    if spec.subtopology.regrouped:
+        raise InputOffsetError(
+            f"{missing}. {_SET_OFFSET}, or reset the application; the position of the stores does not tell what was "
+            "sent to repartition topics, where records would be counted twice"
+        )
+    if not spec.resume_from_position:
+        raise InputOffsetError(
+            f"{missing}. {_SET_OFFSET}, continue from the position of the stores (process --resume-from-position), or "
+            "reset the application"
+        )
+    if unknown := [name for name in holding if positions[name] is None]:
+        raise InputOffsetError(
+            f"{missing}. The position of {', '.join(unknown)} is unknown, because changelog records were replayed "
+            "into it: continuing from an older position would process records twice. "
+            f"{_SET_OFFSET}, or reset the application"
+        )
+    return Continuation(least)
+
+
+def _nothing_follows(spec: TaskSpec, log: LogRange, offset: int) -> bool:
+    """Return whether the input has no record from an offset on: then all offsets from there on mean the same."""
+    if not log.start <= offset <= log.high_watermark or log.last_stable < log.high_watermark:
+        return False
+    return first_offset(spec.bootstrap_servers, spec.input, offset, log.last_stable, spec.kafka_timeout_s) is None
+
+
+def _require_nothing_sent(spec: TaskSpec, log: LogRange) -> None:
+    """Refuse to begin at the log's start if later tasks have begun: they would count all records twice.
+
+    They begin once every task of this sub-topology has reached the end of its input, and so has committed.
+
+    Raises
+    ------
+    InputOffsetError
+        Saying what to do.
+    """
+    if log.start >= log.high_watermark:
+        return
+    name, topics = spec.application.name, Topics(spec.bootstrap_servers, spec.kafka_timeout_s)
+    names = [repartition_topic(name, item.store) for item in spec.subtopology.regrouped]
+    later = [
+        TopicPartition(topic, number)
+        for topic, found in topics.describe(names).items()
+        for number in range(found.partitions)
+    ]
+    # What they have processed is deleted.
+    begun = [where for where, found in topics.log_starts(later).items() if found.offset > 0]
+    if not begun:
+        committed = committed_offsets(spec.bootstrap_servers, name, spec.kafka_timeout_s)
+        begun = [where for where in later if where in committed and committed[where].next_offset > 0]
+    if begun:
+        raise InputOffsetError(
+            f"neither group {name} nor topic {spec.offsets.topic} has an offset for {spec.input}, but {begun[0]} was "
+            "processed: from the log's start on, records would be sent to repartition topics, and counted, twice. "
+            f"{_SET_OFFSET}; to {log.start} if nothing of {spec.input} was processed. Or reset the application"
+        )

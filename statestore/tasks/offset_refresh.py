@@ -1,0 +1,67 @@
+"""Keeps the consumer group's offsets of an application alive: Kafka deletes what nobody has committed for 7 days.
+
+A task without input commits nothing. So before a run, offsets that are older than a day are committed again, and those
+that Kafka has deleted are restored from the topics of input offsets: one request for each group, without opening a
+store. Offsets that a person has set stay as they are until the task has read them.
+
+A task that commits at the same moment may be overtaken: its group's offset is then older than its record. A refreshed
+offset says so in its stamp, and a task that finds one reads the record (`changelog/input_offsets.py`).
+"""
+
+from __future__ import annotations
+
+from statestore import clock
+from statestore.changelog.group import GroupOffset, commit_offsets, committed_offsets
+from statestore.changelog.input_offsets import OffsetsTopic, kept_offsets, stamped
+from statestore.changelog.topics import Topics
+from statestore.definitions.application import ApplicationDefinition
+from statestore.formats import commit_metadata
+from statestore.formats.commit_metadata import CommitMetadata
+from statestore.model import TopicPartition
+
+#: Offsets are refreshed when they are this old.
+REFRESH_MS = 24 * 60 * 60 * 1000
+
+
+def refresh_offsets(topics: Topics, application: ApplicationDefinition, timeout_s: float) -> int:
+    """Refresh the offsets of an application's group, and return how many were written.
+
+    Raises
+    ------
+    InputError
+        If somebody consumes as this group.
+    KafkaUnavailableError
+        If Kafka does not answer in time.
+    """
+    parts = application.subtopologies
+    found = topics.describe([name for part in parts for name in (part.input_topic, part.offsets_topic)])
+    read = {
+        part.input_topic: OffsetsTopic(part.offsets_topic, found[part.offsets_topic].topic_id, part.input_topic)
+        for part in parts
+        if part.offsets_topic in found and part.input_topic in found
+    }
+    partitions = [TopicPartition(name, number) for name in read for number in range(found[name].partitions)]
+    group = committed_offsets(topics.bootstrap_servers, application.name, timeout_s)
+    now_ms = clock.now_ms()
+    refreshed = {
+        where: again
+        for where in partitions
+        if where in group and (again := _again(group[where], read[where.topic].topic_id, now_ms)) is not None
+    }
+    missing = [where for where in partitions if where not in group]
+    for where, kept in kept_offsets(topics, read.values(), missing, timeout_s).items():
+        if kept.topic_id in (None, found[where.topic].topic_id):
+            refreshed[where] = stamped(kept, read[where.topic].topic_id, now_ms, refreshed=True)
+    if refreshed:
+        commit_offsets(topics.bootstrap_servers, application.name, refreshed, timeout_s)
+    return len(refreshed)
+
+
+def _again(committed: GroupOffset, topic_id: str, now_ms: int) -> GroupOffset | None:
+    """Return the offset as it is committed again; None if it is younger than a day, or set by somebody else."""
+    found = commit_metadata.decode(committed.metadata)
+    stamp = found.stamp_for(topic_id, committed.next_offset)
+    if stamp is None or now_ms - REFRESH_MS < stamp.written_ms <= now_ms + clock.HOSTS_DIFFER_MS:
+        return None
+    metadata = CommitMetadata(found.partition_time, found.times, stamp._replace(written_ms=now_ms, refreshed=True))
+    return committed._replace(metadata=commit_metadata.encode(metadata))

@@ -1,0 +1,236 @@
+"""An application rests for longer than Kafka keeps its group's offsets, and continues where it was.
+
+Here the group is deleted, which loses what an expiry loses. `tests/faults/long/test_months_of_silence.py` lets offsets
+expire on a broker that keeps them for a minute.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statestore import clock
+from statestore.changelog.group import ConsumerGroup, GroupOffset, commit_offsets
+from statestore.changelog.topics import OFFSETS_CONFIG, Topics
+from statestore.formats import commit_metadata
+from statestore.formats.commit_metadata import CommitMetadata
+from statestore.model import TopicPartition, input_offsets_topic
+from statestore.tasks.offset_refresh import REFRESH_MS, refresh_offsets
+from tests.integration import broker, dying
+from tests.integration.broker import T0, Row, consume, group_offset
+from tests.integration.silence import GUARANTEES, SILENCES, Silence
+from tests.integration.support import STORE, Application
+
+INPUT: list[Row] = [(b"a", b"1"), (b"b", b"1"), (b"a", b"2")]
+LATER: list[Row] = [(b"b", b"2"), (b"c", b"1")]
+
+
+def _set_by_tools(application: Application, offset: int) -> None:
+    """Commit an offset as kafka-consumer-groups --reset-offsets does: without metadata."""
+    where = TopicPartition(application.input, 0)
+    commit_offsets(application.servers, application.name, {where: GroupOffset(offset)})
+
+
+def _committed(application: Application) -> tuple[int, CommitMetadata]:
+    with ConsumerGroup(application.servers, application.name) as group:
+        found = group.committed(TopicPartition(application.input, 0))
+    assert found is not None
+    return found.next_offset, commit_metadata.decode(found.metadata)
+
+
+def _refresh(application: Application) -> int:
+    return refresh_offsets(Topics(application.servers, 60), application.definition, 60)
+
+
+# -- silence ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("kind", SILENCES)
+@pytest.mark.behaviour("R17")
+def test_r17_after_months_of_silence_nothing_is_sent_or_counted_twice_and_no_closed_window_opens(
+    bootstrap_servers: str, tmp_path: Path, kind: type[Silence], guarantee: str
+) -> None:
+    silence = kind(bootstrap_servers, tmp_path, guarantee)
+    silence.before()
+    silence.application.forget_group()
+    silence.after()
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_what_was_committed_before_a_crash_is_not_processed_again_when_the_groups_offset_is_gone(
+    bootstrap_servers: str, tmp_path: Path, guarantee: str
+) -> None:
+    application = Application(bootstrap_servers, tmp_path, processing_guarantee=guarantee)
+    application.process(INPUT)
+    application.send(LATER, timestamp=T0 + 100)
+    dying.die_in(application.task_spec(), "Kafka committed, stores not")
+    application.forget_group()
+    assert application.process().records_in == 0
+    application.process(INPUT, T0 + 200)
+    application.assert_oracle()
+
+
+def test_at_least_once_an_offset_that_only_its_topic_has_counts(bootstrap_servers: str, tmp_path: Path) -> None:
+    application = Application(bootstrap_servers, tmp_path, processing_guarantee="at_least_once")
+    application.process(INPUT)
+    application.send(LATER, timestamp=T0 + 100)
+    dying.die_in(application.task_spec(), "input offset kept, not committed")
+    assert group_offset(application.servers, application.name, application.input) == len(INPUT)
+    assert application.process().records_in == 0
+    application.assert_oracle()
+
+
+def test_an_application_from_before_there_was_a_topic_of_offsets_continues_and_records_its_offset(
+    application: Application,
+) -> None:
+    application.process(INPUT)
+    old, metadata = _committed(application)
+    topic = input_offsets_topic(application.name)
+    broker.delete_topic(application.servers, topic)
+    broker.create_topic(application.servers, topic, 1, OFFSETS_CONFIG)
+    where = TopicPartition(application.input, 0)
+    text = commit_metadata.encode(metadata._replace(stamp=None))
+    commit_offsets(application.servers, application.name, {where: GroupOffset(old, text)})
+    assert application.process().commits == 1
+    application.forget_group()
+    application.process(LATER, T0 + 100)
+    application.assert_oracle()
+
+
+# -- decisions of people ------------------------------------------------------------------------------------------
+
+
+def test_an_offset_that_was_set_with_kafkas_tools_wins_and_is_reported_once(application: Application) -> None:
+    application.process(INPUT)
+    _set_by_tools(application, 2)
+    row = application.process()
+    assert (row.records_in, row.moved_from) == (1, 3)
+    assert "would have been 3" in row.input_remarks
+    row = application.process(LATER, T0 + 100)
+    assert (row.records_in, row.moved_from) == (2, None)
+
+
+def test_an_offset_that_was_set_to_the_end_of_the_input_lasts_when_it_has_expired(application: Application) -> None:
+    application.process(INPUT)
+    application.send(LATER, timestamp=T0 + 100)
+    _set_by_tools(application, 5)
+    row = application.run()
+    assert (row.failure, row.records_in, row.moved_from) == (None, 0, 3)
+    application.forget_group()
+    assert application.process([(b"d", b"1")], T0 + 200).records_in == 1
+    assert set(application.contents()) == {b"a", b"b", b"d"}
+
+
+def test_time_does_not_go_back_when_an_offset_is_set(bootstrap_servers: str, tmp_path: Path) -> None:
+    (kind,) = (kind for kind in SILENCES if kind.__name__ == "ClosedWindow")
+    silence = kind(bootstrap_servers, tmp_path, "exactly_once_v2")
+    silence.before()
+    _set_by_tools(
+        silence.application, group_offset(bootstrap_servers, silence.application.name, silence.application.input)
+    )
+    silence.after()
+
+
+def test_an_input_that_was_made_anew_is_for_a_person_to_continue(application: Application) -> None:
+    topics = Topics(application.servers, 60)
+    application.send(INPUT)
+    before = topics.require(application.input).topic_id
+    assert application.run(input_id=before).failure is None
+    broker.delete_topic(application.servers, application.input)
+    broker.create_topic(application.servers, application.input)
+    application.send([*INPUT, *LATER])
+    after = topics.require(application.input).topic_id
+    assert f"expected the topic id {before}, found {after}" in application.fails("InputOffsetError", input_id=after)
+    _set_by_tools(application, 3)
+    row = application.run(input_id=after)
+    assert (row.failure, row.records_in, row.moved_from) == (None, 2, None)
+
+
+def test_a_record_that_cannot_be_read_stops_a_task_that_needs_it(application: Application) -> None:
+    application.process(INPUT)
+    topic = input_offsets_topic(application.name)
+    broker.produce(application.servers, topic, [(f"{application.input}-0".encode(), b'{"version": 2}')])
+    assert application.process(LATER, T0 + 100).records_in == 2  # the group has it
+    broker.produce(application.servers, topic, [(f"{application.input}-0".encode(), b'{"version": 2}')])
+    application.forget_group()
+    assert topic in application.fails("LogCorruptedError")
+
+
+# -- the group's offsets ------------------------------------------------------------------------------------------
+
+
+def test_offsets_are_refreshed_when_they_are_a_day_old_and_restored_when_they_are_gone(
+    application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    application.process(INPUT)
+    offset, metadata = _committed(application)
+    assert _refresh(application) == 0
+    now_ms = clock.now_ms()
+    monkeypatch.setattr(clock, "now_ms", lambda: now_ms + REFRESH_MS)
+    assert _refresh(application) == 1
+    assert _refresh(application) == 0
+    assert _committed(application)[1]._replace(stamp=None) == metadata._replace(stamp=None)
+    application.forget_group()
+    assert _refresh(application) == 1
+    assert _committed(application)[0] == offset
+    assert _committed(application)[1].partition_time == metadata.partition_time
+
+
+def test_a_task_whose_offset_was_refreshed_stays_idle(application: Application) -> None:
+    application.process(INPUT)
+    application.forget_group()
+    _refresh(application)
+    before = {path: path.stat().st_mtime_ns for path in application.state_dir.rglob("*")}
+    assert application.run().input_offset == len(INPUT)
+    assert {path: path.stat().st_mtime_ns for path in application.state_dir.rglob("*")} == before
+
+
+def test_offsets_that_a_person_has_set_are_not_refreshed(application: Application) -> None:
+    application.process(INPUT)
+    _set_by_tools(application, 1)
+    assert _refresh(application) == 0
+    assert application.process().moved_from == 3
+
+
+def test_a_refresh_that_a_commit_has_overtaken_does_not_take_a_task_back(
+    application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    application.process(INPUT)
+    real, now_ms = commit_offsets, clock.now_ms()
+
+    def late(*arguments: Any) -> None:
+        application.process(LATER, T0 + 100)
+        real(*arguments)
+
+    monkeypatch.setattr("statestore.tasks.offset_refresh.commit_offsets", late)
+    monkeypatch.setattr("statestore.tasks.offset_refresh.clock.now_ms", lambda: now_ms + REFRESH_MS)
+    assert _refresh(application) == 1
+    monkeypatch.undo()
+    assert group_offset(application.servers, application.name, application.input) == len(INPUT)
+    application.process([(b"d", b"1")], T0 + 200)
+    application.assert_oracle()
+
+
+# -- the topic ----------------------------------------------------------------------------------------------------
+
+
+def test_the_topic_has_what_a_consumer_needs_to_find_a_tasks_offset(application: Application) -> None:
+    application.process(INPUT)
+    topic = input_offsets_topic(application.name)
+    broker.settle(application.servers, topic)
+    (record,) = consume(application.servers, topic)[0]
+    assert record.key == f"{application.input}-0".encode()
+    assert record.value is not None
+    assert b'"offset":3' in record.value
+
+
+def test_many_commits_leave_the_last_one_to_be_found(application: Application) -> None:
+    for number in range(80):
+        application.process([(b"a", b"%d" % number)], T0 + number)
+    application.forget_group()
+    assert application.process([(b"a", b"last")], T0 + 1000).records_in == 1
+    assert application.contents()[b"a"].value == b"81"
+    assert STORE in {store.name for store in application.definition.stores}

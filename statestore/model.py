@@ -204,6 +204,11 @@ def repartition_topic(application: str, store: str) -> str:
     return f"{application}-{store}-repartition"
 
 
+def is_repartition_topic(application: str, topic: str) -> bool:
+    """Return whether a topic that an application reads is one of its repartition topics, by its name."""
+    return topic.startswith(f"{application}-") and topic.endswith("-repartition")
+
+
 def input_offsets_topic(application: str, repartition: str | None = None) -> str:
     """Name of the topic that keeps the input offsets of tasks.
 

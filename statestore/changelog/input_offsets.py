@@ -8,16 +8,18 @@ has set it. Or it may be older, if it was refreshed while a task committed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from typing import NamedTuple
 
 from statestore.changelog.group import GroupOffset, committed_offsets
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange, Topics
+from statestore.changelog.writer import OffsetRecord, RecordWriter
 from statestore.errors import LogCorruptedError
 from statestore.formats import commit_metadata, input_offset
 from statestore.formats.commit_metadata import CommitMetadata, Stamp
 from statestore.formats.input_offset import InputOffset
-from statestore.model import TopicPartition
+from statestore.model import TopicPartition, input_offsets_topic, is_repartition_topic
 
 #: How many offsets at the end of a log are read first, and how many times as many each time that no record is there.
 _FIRST_LOOK, _LONGER = 64, 16
@@ -175,8 +177,18 @@ def kept_offsets(
     return {partition: kept for partition, kept in read.items() if kept is not None}
 
 
+def offsets_topics(topics: Topics, application: str, read: Iterable[str]) -> dict[str, OffsetsTopic]:
+    """Return the topics of input offsets that exist, by the topic that their tasks read."""
+    names = {
+        name: input_offsets_topic(application, name if is_repartition_topic(application, name) else None)
+        for name in read
+    }
+    there = topics.describe(names.values())
+    return {name: OffsetsTopic(its, there[its].topic_id, name) for name, its in names.items() if its in there}
+
+
 def input_offsets(
-    topics: Topics, application: str, found: Mapping[str, OffsetsTopic], timeout_s: float
+    topics: Topics, application: str, read: Iterable[str], timeout_s: float
 ) -> dict[TopicPartition, GroupOffset]:
     """Return where an application continues in each partition of its input, with stream times as metadata.
 
@@ -184,10 +196,11 @@ def input_offsets(
 
     Parameters
     ----------
-    found
-        Topics of input offsets, by the topic that their tasks read.
+    read
+        Topics that its tasks read.
     """
     group = committed_offsets(topics.bootstrap_servers, application, timeout_s)
+    found = offsets_topics(topics, application, read)
     counts = topics.describe(found)
     unconfirmed = [
         partition
@@ -202,3 +215,33 @@ def input_offsets(
         if its is not None:
             result[partition] = GroupOffset(its.offset, commit_metadata.encode(its.times))
     return result
+
+
+def keep_offsets(
+    topics: Topics, application: str, offsets: Mapping[TopicPartition, GroupOffset], timeout_s: float
+) -> None:
+    """Write the records of an application's first offsets, which no task has committed.
+
+    Where a topic of input offsets does not exist, the first run of the application records the group's offset.
+    """
+    read = {where.topic for where in offsets}
+    found, inputs = offsets_topics(topics, application, read), topics.describe(read)
+    records = []
+    for where, committed in offsets.items():
+        if (topic := found.get(where.topic)) is not None:
+            times = commit_metadata.decode(committed.metadata)
+            kept = InputOffset(
+                offset=committed.next_offset,
+                topic_id=inputs[where.topic].topic_id,
+                sequence=0,
+                stream_time=times.partition_time,
+                store_times=dict(times.times),
+            )
+            place = TopicPartition(topic.topic, where.partition)
+            records.append(OffsetRecord(place, str(where).encode(), kept.encode()))
+    if not records:
+        return
+    with closing(RecordWriter(topics.bootstrap_servers, application, timeout_s, None)) as writer:
+        for record in records:
+            writer.keep_offset(record)
+        writer.flush()

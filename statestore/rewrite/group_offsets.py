@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import gcd
 from typing import Literal, NamedTuple, Self
 
-from statestore.changelog.group import GroupOffset, committed_offsets
+from statestore.changelog.group import GroupOffset
+from statestore.changelog.input_offsets import input_offsets
 from statestore.changelog.reader import first_offsets
 from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import InputError, OpenTransactionError
@@ -99,7 +100,7 @@ def new_offsets(topics: Topics, groups: Groups, pairs: Sequence[InputPair]) -> N
     OpenTransactionError
         If a transaction hides where a topic ends.
     """
-    committed = committed_offsets(groups.bootstrap_servers, groups.source, groups.timeout_s)
+    committed = input_offsets(topics, groups.source, {pair.source for pair in pairs}, groups.timeout_s)
     counts = {topic.name: topic.partitions for topic in topics.describe(_names(pairs)).values()}
     _require_topics(groups, pairs, counts)
     sources = [where for pair in pairs for where in _partitions(pair.source, counts.get(pair.source, 0))]
@@ -139,7 +140,7 @@ def require_the_same(topics: Topics, groups: Groups, pairs: Sequence[InputPair],
     InputError
         If the other application has worked meanwhile, or its input has grown, of which the new one reads another.
     """
-    committed = committed_offsets(groups.bootstrap_servers, groups.source, groups.timeout_s)
+    committed = input_offsets(topics, groups.source, {pair.source for pair in pairs}, groups.timeout_s)
     if {where: found.next_offset for where, found in committed.items()} != {
         where: found.next_offset for where, found in before.committed.items()
     }:
@@ -164,7 +165,7 @@ def require_drained(topics: Topics, groups: Groups, names: set[str]) -> None:
     OpenTransactionError
         If a transaction hides where a topic ends.
     """
-    committed = committed_offsets(groups.bootstrap_servers, groups.source, groups.timeout_s)
+    committed = input_offsets(topics, groups.source, names, groups.timeout_s)
     counts = {topic.name: topic.partitions for topic in topics.describe(names).values()}
     logs = topics.log_ranges([where for name, count in counts.items() for where in _partitions(name, count)])
     _require_drained(groups, committed, logs, names)

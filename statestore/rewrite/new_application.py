@@ -11,7 +11,7 @@ from statestore.changelog.topics import Topic, Topics
 from statestore.discovery.directories import stores_in, tasks_in
 from statestore.durable import remove_durably, remove_tree
 from statestore.errors import InputError, InvalidStateError
-from statestore.model import TaskId
+from statestore.model import TaskId, input_offsets_topic, repartition_topic
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.task_cleanup import tasks_with_own_files
 from statestore.rewrite.changelog_writing import surplus
@@ -39,6 +39,12 @@ class NewApplication(NamedTuple):
     def first(self) -> StorePartitionSpec:
         """Any of its store partitions."""
         return next(iter(self.stores.values()))[0]
+
+    @property
+    def offsets_topics(self) -> list[str]:
+        """Names that its topics of input offsets can have."""
+        repartitions = [repartition_topic(self.name, store) for store in self.stores]
+        return [input_offsets_topic(self.name, topic) for topic in (None, *repartitions)]
 
     @property
     def changelogs(self) -> dict[str, Sequence[StorePartitionSpec]]:
@@ -85,6 +91,12 @@ def require_unused(topics: Topics, new: NewApplication, journal: RewriteJournal 
             f"group {name} has committed offsets, such as {offset.next_offset} for {where}: the application has run "
             "before. Give the new application another name, or delete the group. Nothing was changed"
         )
+    for topic in topics.describe(new.offsets_topics).values():
+        if surplus(topics, topic, ()) is not None:
+            raise InputError(
+                f"topic {topic.name} has records: application {name} has run before. Give the new application another "
+                "name, or delete the topic. Nothing was changed"
+            )
     if journal is None and (there := _stores_here(new)):
         raise InputError(
             f"application {name} has stores already, such as {there[0]}. Give the new application another name. "

@@ -17,11 +17,12 @@ from contextlib import ExitStack, contextmanager
 
 from statestore import kill_switch
 from statestore.changelog.group import GroupOffset, commit_offsets, committed_offsets
+from statestore.changelog.input_offsets import input_offsets, keep_offsets
 from statestore.changelog.kept import keep_connections
 from statestore.changelog.topics import Topic, Topics, changelog_config
 from statestore.discovery.changelogs import changelog_spec
 from statestore.errors import InputError, StateStoreError, StoreCorruptedError
-from statestore.model import TopicPartition
+from statestore.model import TopicPartition, is_repartition_topic
 from statestore.partition.grouping import by_store
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.many import Runner
@@ -113,7 +114,8 @@ class Repartition:
         if self._spec.cut is not None or goes_on_everywhere(self._groups, self._inputs()):
             return
         store = self._spec.source[0]
-        found = committed_offsets(store.bootstrap_servers, self._source, store.kafka_timeout_s)
+        read = {pair.source for pair in self._inputs()}
+        found = input_offsets(self._topics, self._source, read, store.kafka_timeout_s)
         if _told(found) == journal.committed:
             return
         if committed_offsets(store.bootstrap_servers, self._new.name, store.kafka_timeout_s):
@@ -209,10 +211,9 @@ class Repartition:
             raise InputError(
                 f"--input: {self._source} has not read {', '.join(unknown)}; it has read {', '.join(sorted(names))}"
             )
-        prefix = f"{self._source}-"
         return [
             InputPair(name, None, internal=True)
-            if name.startswith(prefix) and name.endswith("-repartition")
+            if is_repartition_topic(self._source, name)
             else InputPair(name, spec.renamed.get(name, name))
             for name in sorted(names)
         ]
@@ -476,6 +477,8 @@ class Repartition:
             for name, topic in journal.topics.items():
                 require_no_more(self._topics, journal.application, topic.described(name), topic.records)
         if left := {where: offset for where, offset in wanted.items() if where not in there}:
+            keep_offsets(self._topics, journal.application, left, store.kafka_timeout_s)
+            kill_switch.reached("rewrite, input offsets kept, not committed")
             commit_offsets(store.bootstrap_servers, journal.application, left, store.kafka_timeout_s)
 
 

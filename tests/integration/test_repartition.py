@@ -19,7 +19,7 @@ from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.partitions import store_partition_specs
 from statestore.errors import InputError, TopicMismatchError
-from statestore.model import TopicPartition
+from statestore.model import TopicPartition, input_offsets_topic
 from statestore.recovery.as_of import point_range
 from statestore.recovery.restore import restore
 from statestore.reports import Status
@@ -214,6 +214,29 @@ def test_a_copy_goes_on_in_the_same_input_with_what_was_not_processed_yet(
     assert {int(row.value) for of in two.target.all_rows() for row in of.values()} == {2}
 
 
+def test_a_copy_counts_each_record_once_when_the_offsets_of_both_groups_have_expired(
+    command: CatalogueCommand, tmp_path: Path
+) -> None:
+    def read_the_same(two: Two) -> None:
+        two.target.input = two.source.input
+        two.target.defined(input_topic=two.source.input)
+
+    two = Two(command, tmp_path, 2, 2, change=read_the_same)
+    two.source.process_all(KEYS)
+    two.source.forget_group()
+    two.repartition("--yes")
+    two.target.forget_group()
+    two.target.run_all()
+    assert {int(row.value) for of in two.target.all_rows() for row in of.values()} == {1}
+
+
+@pytest.mark.long
+def test_offsets_that_an_earlier_application_has_left_are_named(two: Two) -> None:
+    topic = input_offsets_topic(two.target.name)
+    broker.produce(two.target.servers, topic, [(b"in-0", b"{}")])
+    assert topic in two.refused()
+
+
 @pytest.mark.long
 def test_a_key_that_is_elsewhere_may_stay_where_there_are_as_many_partitions(
     command: CatalogueCommand, tmp_path: Path
@@ -366,6 +389,7 @@ POINTS = [
     "rewrite, all built",
     "rewrite, whole",
     "rewrite, settings made",
+    "rewrite, input offsets kept, not committed",
     "rewrite, offsets committed",
     "rewrite, adopted",
 ]

@@ -144,7 +144,7 @@ class InvalidStateError(InputError):
 
 
 class InputOffsetError(InputError):
-    """The store has state, but the consumer group's input offset is missing, or the input no longer has it."""
+    """It is not known where a task continues in its input, or the input no longer has that offset."""
 
 
 class ProcessingError(InputError):

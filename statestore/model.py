@@ -212,7 +212,7 @@ def is_repartition_topic(application: str, topic: str) -> bool:
 def input_offsets_topic(application: str, repartition: str | None = None) -> str:
     """Name of the topic that keeps the input offsets of tasks.
 
-    `<application>-input-offsets`; of tasks that read a repartition topic, `<repartition topic>-offsets`.
+    `<application>-input-offsets`, or `<repartition topic>-offsets` for tasks that read a repartition topic.
     """
     return f"{application}-input-offsets" if repartition is None else f"{repartition}-offsets"
 

@@ -217,7 +217,7 @@ class ProcessRow(_Row):
 
     @property
     def input_remarks(self) -> str:
-        """What a person should know about where the task began in its input; empty if there is nothing to say."""
+        """Remarks on where the task began in its input; empty if there are none."""
         said = []
         if self.never_read:
             said.append(f"never read: {self.never_read:,} offsets that the topic lost before")

@@ -37,7 +37,7 @@ class Continuation(NamedTuple):
     sequence
         Number of the last commit; 0 before the first one that was recorded.
     recorded
-        The group's offset and the topic of input offsets agree: nothing is to be written again.
+        The group's offset and the topic of input offsets agree, so neither needs to be written again.
     moved_from
         Where the task would have continued, if a person has set another offset with Kafka's tools; None otherwise.
     """
@@ -79,8 +79,8 @@ def continuation(group: GroupOffset | None, kept: InputOffset | None, topic_id: 
     group
         The group's offset; None if it is missing.
     kept
-        The record in the topic of input offsets; None if there is none, or it was not read because the group's offset
-        is confirmed.
+        The record in the topic of input offsets; None if it is missing, or was not read because the group's offset is
+        confirmed.
     topic_id
         Id of the topic of input offsets.
     """
@@ -108,7 +108,7 @@ def _latest(one: CommitMetadata, other: CommitMetadata) -> CommitMetadata:
 def read_kept(
     bootstrap_servers: str, where: TopicPartition, log: LogRange, partition: TopicPartition, timeout_s: float
 ) -> InputOffset | None:
-    """Return the last committed record of an input partition, or None if there is none.
+    """Return the last committed record of an input partition, or None.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def read_kept(
 
 
 def _decoded(where: TopicPartition, offset: int, value: bytes | None) -> InputOffset | None:
-    if value is None:  # somebody has deleted it
+    if value is None:  # deleted manually
         return None
     try:
         return input_offset.decode(value)

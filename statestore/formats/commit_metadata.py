@@ -69,7 +69,7 @@ class Stamp(NamedTuple):
 
 
 class CommitMetadata(NamedTuple):
-    """Stream time of a partition and times by name, all in ms, and the stamp; None if there is none."""
+    """Stream time of a partition and times by name, all in ms, and the stamp, if any."""
 
     partition_time: int = UNKNOWN_TIME
     times: Mapping[str, int] = {}

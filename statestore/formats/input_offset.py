@@ -1,7 +1,7 @@
 """Records of the topics of input offsets: where each task continues in its input, kept where nothing expires.
 
-A consumer group's offset of a partition expires when nobody has committed it for `offsets.retention.minutes`. These
-topics are compacted, so the last record of each key stays. A task writes one with each commit, in the same transaction.
+A consumer group's offset expires `offsets.retention.minutes` after its last commit. These topics are compacted, so the
+last record of each key stays. A task writes one with each commit, in the same transaction.
 
     key     the input partition as text, such as orders-3
     value   JSON: {"version": 1, "offset": 42, "topic_id": "...", "sequence": 7, "stream_time": 1700000000000,

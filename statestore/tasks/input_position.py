@@ -90,7 +90,7 @@ def _recorded(spec: TaskSpec, group: ConsumerGroup, log: LogRange) -> Continuati
                 f"the topic was deleted and created anew since: expected the topic id {kept.topic_id}, found "
                 f"{spec.input_id}. {_SET_OFFSET} in the new topic"
             )
-        kept = kept.model_copy(update={"offset": committed.next_offset})  # of another topic
+        kept = kept.model_copy(update={"offset": committed.next_offset})  # its own is an offset of the former topic
     return continuation(committed, kept, spec.offsets_id)
 
 
@@ -164,7 +164,7 @@ def _require_nothing_sent(spec: TaskSpec, log: LogRange) -> None:
         for topic, found in topics.describe(names).items()
         for number in range(found.partitions)
     ]
-    # What they have processed is deleted.
+    # Records that they have processed are deleted.
     begun = [where for where, found in topics.log_starts(later).items() if found.offset > 0]
     if not begun:
         committed = committed_offsets(spec.bootstrap_servers, name, spec.kafka_timeout_s)

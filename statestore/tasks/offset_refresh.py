@@ -1,4 +1,4 @@
-"""Keeps the consumer group's offsets of an application alive: Kafka deletes what nobody has committed for 7 days.
+"""Keeps the consumer group's offsets of an application alive: Kafka deletes them 7 days after their last commit.
 
 A task without input commits nothing. So before a run, offsets that are older than a day are committed again, and those
 that Kafka has deleted are restored from the topics of input offsets: one request for each group, without opening a
@@ -29,7 +29,7 @@ def refresh_offsets(topics: Topics, application: ApplicationDefinition, timeout_
     Raises
     ------
     InputError
-        If somebody consumes as this group.
+        If the group has active members.
     KafkaUnavailableError
         If Kafka does not answer in time.
     """
@@ -58,7 +58,7 @@ def refresh_offsets(topics: Topics, application: ApplicationDefinition, timeout_
 
 
 def _again(committed: GroupOffset, topic_id: str, now_ms: int) -> GroupOffset | None:
-    """Return the offset as it is committed again; None if it is younger than a day, or set by somebody else."""
+    """Return the offset as it is committed again; None if it is younger than a day or has no stamp."""
     found = commit_metadata.decode(committed.metadata)
     stamp = found.stamp_for(topic_id, committed.next_offset)
     if stamp is None or now_ms - REFRESH_MS < stamp.written_ms <= now_ms + clock.HOSTS_DIFFER_MS:

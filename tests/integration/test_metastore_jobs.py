@@ -19,7 +19,7 @@ from statestore.metastore.commands import DropApplication, RecordTopics
 from statestore.metastore.metastore import Metastore
 from statestore.model import changelog_topic, input_offsets_topic, repartition_topic
 from statestore.reports import Status
-from tests.integration.broker import create_topic, delete_topic, produce, unique
+from tests.integration.broker import create_topic, delete_topic, produce, set_topic_config, unique
 from tests.integration.support import CHANGELOG_CONFIG, STORE, Application, put, register
 
 GROUPED = AggregationDefinition(store="grouped", group_by="tests.integration.support:value_of", partitions=3)
@@ -181,3 +181,12 @@ def test_a_degraded_metastore_stops_a_job_with_the_reason_also_one_that_is_pinne
     for wanted in (pin, None):
         with pytest.raises(MetastoreDegradedError, match="not a command"):
             view_of(service.metastore, wanted)
+
+
+def test_a_topic_of_input_offsets_that_forgets_is_refused(service: Service) -> None:
+    service.put()
+    service.prepare()
+    topic = input_offsets_topic(service.definition.name)
+    set_topic_config(service.servers, topic, **{"cleanup.policy": "delete"})
+    with pytest.raises(TopicMismatchError, match=f"{topic} has cleanup.policy delete, expected compact"):
+        service.prepare()

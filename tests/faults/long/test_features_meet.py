@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import statestore.partition.quarantine
+import statestore.tasks.input_position
 import statestore.tasks.task_changelogs
 import statestore.tasks.task_store
 import statestore.verification.check
@@ -75,6 +76,12 @@ def replay_nothing(machine: FeaturesMeet) -> None:
     machine.process([], 0)
 
 
+def rest_without_input(machine: FeaturesMeet) -> None:
+    machine.process(INPUT, 0)
+    machine.rest()
+    machine.process(INPUT, 0)
+
+
 def see_no_row_that_differs(machine: FeaturesMeet) -> None:
     machine.process(INPUT, 0)
     machine.damage(HOURLY, "tamper")
@@ -107,6 +114,11 @@ def _nothing_to_replay(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(statestore.tasks.task_changelogs.TaskChangelogs, "replay", lambda *_: 0)
 
 
+def _no_offset_is_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(statestore.tasks.input_position, "read_kept", lambda *_: None)
+    patch.setattr(statestore.tasks.input_position, "_position_of_stores", lambda *_: None)
+
+
 def _contents_are(differing: int) -> Callable[[pytest.MonkeyPatch], None]:
     def plant(patch: pytest.MonkeyPatch) -> None:
         compare = statestore.verification.check.compare_contents
@@ -124,6 +136,7 @@ DEFECTS: dict[str, tuple[str, Callable[[FeaturesMeet], None], Callable[[pytest.M
     "the only copy is released": ("kept", release_what_waits_for_a_person, _nobody_waits),
     "a loss is not noticed": ("kept", rebuild_what_the_log_has_lost, _nothing_is_lost),
     "what was left open is trusted": ("counted once", trust_what_was_left_open, _all_is_clean),
+    "input is processed again after months": ("counted once", rest_without_input, _no_offset_is_kept),
     "a tail is not replayed": ("counted once", replay_nothing, _nothing_to_replay),
     "differing rows are not seen": ("seen", see_no_row_that_differs, _contents_are(0)),
     "equal rows differ": ("seen", see_differences_everywhere, _contents_are(1)),

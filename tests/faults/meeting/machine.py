@@ -54,6 +54,7 @@ _AT_MOST = {
     "cut a log": 4,
     "recreate a log": 2,
     "shift the clock": 5,
+    "rest for months": 4,
     "change an engine": 5,
     "change the guarantee": 2,
 }
@@ -482,6 +483,13 @@ class FeaturesMeet(RuleBasedStateMachine):
         """Put our clock ahead or back."""
         self.world.ahead_s = hours * 3_600
         self._took("shift the clock")
+
+    @precondition(lambda self: not self._killed and self._may("rest for months"))  # no transaction is open by then
+    @rule()
+    def rest(self) -> None:
+        """Rest until Kafka has deleted the group's offsets."""
+        self.world.rest()
+        self._took("rest for months")
 
     @precondition(lambda self: self._may("change an engine"))
     @rule(name=_STORES)

@@ -6,12 +6,12 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from demo.processes import ServiceError
@@ -19,7 +19,7 @@ from statestore.definitions.fields import Engine, Guarantee
 from statestore.errors import InvalidStateError, StoreCorruptedError
 from statestore.formats.offsets import STATUS_OPEN
 from statestore.formats.value_format import value_format
-from statestore.model import StoreFormat, changelog_topic
+from statestore.model import StoreFormat, changelog_topic, input_offsets_topic
 from statestore.partition.quarantine import quarantined
 from statestore.reports import Loss
 from statestore.statedir.sidecar import beside_quarantined
@@ -134,6 +134,7 @@ class World:
         for log in self.logs.values():
             log.close()
         names = [self.application.input, self.application.output, *(log.topic for log in self.logs.values())]
+        names.append(input_offsets_topic(self.application.name))
         names += [] if self._streams is None else [self._streams.input_topic]
         admin = AdminClient({"bootstrap.servers": self.servers})
         for done in admin.delete_topics(names).values():
@@ -247,6 +248,11 @@ class World:
     def engine(self, name: str) -> Engine:
         """Engine of a store."""
         return self.application.definition.store(name).engine
+
+    def rest(self) -> None:
+        """Lose the group's offsets, as Kafka deletes those that nobody has committed for a week."""
+        with suppress(KafkaException):  # it has none
+            self.application.forget_group()
 
     def change_engine(self, name: str) -> None:
         """Keep a store with transactions from here on, or without."""

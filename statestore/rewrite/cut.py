@@ -55,7 +55,7 @@ class Cut(NamedTuple):
 
 def _known(metadata: str) -> str:
     """Return what there is of metadata that an archive has, and nothing else."""
-    found = commit_metadata.decode(metadata)
+    found = commit_metadata.decode(metadata)._replace(stamp=None)
     return "" if found == CommitMetadata() else commit_metadata.encode(found)
 
 

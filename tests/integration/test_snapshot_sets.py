@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from statestore import clock
 from statestore.archive.pins import SnapshotSet, find_set, pins, sets
 from statestore.archive.selection import SnapshotChoice, chosen_snapshots
 from statestore.archive.snapshots import mark_suspect
+from statestore.changelog.topics import Topics
 from statestore.discovery.archived import opened_snapshot
 from statestore.model import TopicPartition
 from statestore.reports import SnapshotSetRow
+from statestore.tasks.offset_refresh import REFRESH_MS, refresh_offsets
 from statestore.tasks.snapshot_sets import set_after_run
 from tests.integration.broker import consume
 from tests.integration.command_line import command_on
@@ -61,6 +64,10 @@ def test_a_set_holds_the_fold_of_the_input_up_to_its_offsets_whatever_came_later
     archived.send(ROWS, 0)
     archived.send(ROWS[:20], 1)
     first = archived.run_all()
+    with monkeypatch.context() as later:
+        now_ms = clock.now_ms() + REFRESH_MS
+        later.setattr(clock, "now_ms", lambda: now_ms)
+        assert refresh_offsets(Topics(archived.servers, 60), archived.definition, 60) == 2
     again = archived.run_all()  # idle: the set says the same
     archived.send([*ROWS[:50], (b"new", b"value")], 1)
     second = archived.run_all()  # task 0_0 is idle

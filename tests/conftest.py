@@ -76,7 +76,7 @@ def _has_more_examples(item: pytest.Item) -> bool:
 
 
 def _runs_what_is_left_out(config: pytest.Config) -> bool:
-    return bool(config.option.markexpr == "long")
+    return bool(config.option.markexpr.startswith("long"))
 
 
 def _is_short(item: pytest.Item, case: int) -> bool:

@@ -33,12 +33,32 @@ def name(document: Path) -> str:
 
 def blocks(document: str) -> list[Block]:
     """Return all blocks of a document, which is named by its path in the tree."""
-    sections = re.split(r"^## (.*)\n", (ROOT / document).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    sections = re.split(r"^## (.*)\n", text_of(document), flags=re.MULTILINE)
     return [
         Block(heading, language, re.sub(f"^{indent}", "", text, flags=re.MULTILINE), 'title="Example"' in rest)
         for heading, section in zip(["", *sections[1::2]], sections[::2], strict=True)
         for indent, language, rest, text in _BLOCK.findall(section)
     ]
+
+
+def text_of(document: str) -> str:
+    """Return the text of a document, which is named by its path in the tree."""
+    return (ROOT / document).read_text(encoding="utf-8")
+
+
+def with_generated(text: str, begin: str, end: str, generated: str) -> str:
+    """Return the text of a document with generated text between two marks.
+
+    Raises
+    ------
+    ValueError
+        If the text does not have each mark once, in this order.
+    """
+    before, found, rest = text.partition(begin)
+    _, ended, after = rest.partition(end)
+    if not (found and ended) or begin in rest or end in before + after:
+        raise ValueError(f"Expected {begin} and {end} in the document, once each and in this order.")
+    return f"{before}{begin}\n{generated}\n{end}{after}"
 
 
 def to_run(document: str, *languages: str, heading: str | None = None) -> list[str]:

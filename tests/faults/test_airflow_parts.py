@@ -238,6 +238,7 @@ def examples() -> str:
 
 
 @pytest.mark.skipif(not all(map(shutil.which, ("bash", "curl", "jq"))), reason="the examples use curl and jq")
+@pytest.mark.documents
 def test_the_documents_examples_of_the_rest_api_are_answered(system: System, tmp_path: Path) -> None:
     if not any(run.ended for run in system.client.runs("restore")):
         system.client.trigger("restore", {"application": APPLICATION}, "an-earlier-run")

@@ -14,7 +14,7 @@ import pytest
 from tests.documents import in_bash, to_run
 from tests.session.broker import running_broker
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.documents]
 
 FILES = {
     "orders.py": """

@@ -10,6 +10,7 @@ from tests.documents import in_bash, to_run
 from tests.session.broker import running_broker
 
 
+@pytest.mark.documents
 @pytest.mark.long
 def test_each_step_of_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()

@@ -27,6 +27,7 @@ from statestore.errors import InputError
 from tests.documents import in_bash, to_run
 from tests.session.broker import running_broker
 
+pytestmark = pytest.mark.documents
 GUIDE = "docs/kafka-streams.md"
 WAIT_S = 120
 NAME = "orders"

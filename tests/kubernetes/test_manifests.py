@@ -19,6 +19,7 @@ from statestore.requests.process import ProcessRequest
 from statestore.requests.restore import RestoreRequest
 from statestore.requests.snapshot import SnapshotRequest
 from statestore.requests.verify import VerifyRequest
+from tests.documents import text_of
 from tests.kubernetes.manifests import (
     IN_IMAGE,
     ROOT,
@@ -118,6 +119,7 @@ def test_drivers_and_executors_see_the_same_things_in_the_same_places():
 SHARED = ("STATESTORE_STATE_DIR", "STATESTORE_REPORTS_DIR", "STATESTORE_DATA_DOCS_DIR", "NUMBA_CACHE_DIR")
 
 
+@pytest.mark.documents
 @pytest.mark.parametrize("directory", ["overlays/example", "overlays/shared"])
 def test_settings_are_known_and_lie_in_volumes_or_object_storage(monkeypatch, directory):
     manifests = composed(directory)
@@ -127,7 +129,7 @@ def test_settings_are_known_and_lie_in_volumes_or_object_storage(monkeypatch, di
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     loaded = load_settings()
-    table = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    table = text_of("docs/operations.md")
     assert [name for name in settings if name.startswith("STATESTORE_") and f"| `{name}` |" not in table] == []
     at = mounts_of(dict(pods(manifests))["statestore-process"])
     shared = directory == "overlays/shared"
@@ -147,10 +149,11 @@ def test_settings_are_known_and_lie_in_volumes_or_object_storage(monkeypatch, di
     )
     for place in (loaded.reports_dir, loaded.data_docs_dir):
         assert isinstance(place, Path if shared else ObjectPath)
-    said = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    said = text_of("docs/kubernetes.md")
     assert [name for name in (KAFKA_CONFIG, ARCHIVE_CONFIG) if f"--from-file={under[name]}" not in said] == []
 
 
+@pytest.mark.documents
 def test_spark_finds_the_template_and_the_ports_that_the_document_names():
     manifests = composed("base")
     properties = spark_defaults(manifests)
@@ -160,7 +163,7 @@ def test_spark_finds_the_template_and_the_ports_that_the_document_names():
     container = container_of(executor_template(manifests))
     assert properties["spark.kubernetes.executor.podTemplateContainerName"] == container["name"]
     assert properties["spark.executorEnv.NUMBA_CACHE_DIR"] == settings_of(manifests)["NUMBA_CACHE_DIR"]
-    said = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    said = text_of("docs/kubernetes.md")
     assert f"ports {properties['spark.driver.port']} and {properties['spark.blockManager.port']}" in said
 
 
@@ -188,6 +191,7 @@ def test_each_container_runs_a_file_of_the_image_as_its_user(name):
     )
 
 
+@pytest.mark.documents
 @pytest.mark.parametrize("job", REQUESTS)
 def test_each_job_is_one_of_ours_with_arguments_that_it_takes(job):
     found = of_kind(composed("base"), "CronJob")[f"statestore-{job}"]["spec"]
@@ -199,7 +203,7 @@ def test_each_job_is_one_of_ours_with_arguments_that_it_takes(job):
     from_namespace(REQUESTS[job], parser.parse_args(arguments))
     assert (found["concurrencyPolicy"], found["timeZone"]) == ("Forbid", "Etc/UTC")
     assert found.get("suspend", False) == (job == "restore")
-    said = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    said = text_of("docs/kubernetes.md")
     assert f"| `statestore-{job}` |" in said
 
 

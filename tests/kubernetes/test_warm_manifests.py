@@ -14,6 +14,7 @@ from statestore.cli.app import app
 from statestore.config import KAFKA_CONFIG
 from statestore.discovery.shapes_file import StoreShapeRow
 from statestore.objects.credentials import ARCHIVE_CONFIG
+from tests.documents import text_of
 from tests.kubernetes.manifests import ROOT, Manifest, composed, of_kind
 
 
@@ -44,11 +45,12 @@ def test_the_init_container_runs_the_command_with_options_that_it_has(pod):
     assert {name for name in others if not name.startswith("OTEL_")} == {"POD_NAME"}
 
 
+@pytest.mark.documents
 def test_each_pod_exports_metrics_of_its_own(pod):
     environment = {each["name"]: each for each in pod["initContainers"][0]["env"]}
     assert environment["POD_NAME"]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
     assert environment["OTEL_RESOURCE_ATTRIBUTES"]["value"] == "service.instance.id=$(POD_NAME)"
-    document = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    document = text_of("docs/metrics.md")
     assert [name for name in environment if name.startswith("OTEL_") and f"`{name}`" not in document] == []
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
 from statestore.cli import app
 from statestore.cli import exit_codes as ending
 from statestore.errors import FencedError, InputError, KafkaUnavailableError, StateStoreError, StoreCorruptedError
+from tests.documents import text_of
 
-OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+OPERATIONS = "docs/operations.md"
 
 
 @pytest.mark.parametrize(
@@ -71,11 +71,12 @@ def test_with_json_the_last_line_on_standard_error_is_the_error_for_programs(
 
 def table(heading: str) -> list[list[str]]:
     """Cells of the first table below a heading of the document, without its head."""
-    text = OPERATIONS.read_text(encoding="utf-8").split(f"\n{heading}\n")[1]
+    text = text_of(OPERATIONS).split(f"\n{heading}\n")[1]
     rows = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)[0].splitlines()
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[2:]]
 
 
+@pytest.mark.documents
 def test_the_document_has_every_error_with_its_exit_codes_and_its_meaning() -> None:
     expected = [
         [
@@ -89,6 +90,7 @@ def test_the_document_has_every_error_with_its_exit_codes_and_its_meaning() -> N
     assert table("### Every error") == expected, "\n".join("| " + " | ".join(row) + " |" for row in expected)
 
 
+@pytest.mark.documents
 def test_the_document_has_every_exit_code_of_the_command() -> None:
     documented = {cells[0]: cells[1] for cells in table("## Exit codes")}
     assert documented == {str(code): meaning for code, meaning in ending.CODES.items()} | {

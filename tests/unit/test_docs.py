@@ -14,8 +14,9 @@ from statestore.definitions.aggregation import AggregationDefinition, Sessions, 
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.metastore.definition_files import parse_definitions
-from tests.documents import DOCS, DOCUMENTS, ROOT, blocks, name, to_run
+from tests.documents import DOCS, DOCUMENTS, ROOT, blocks, name, text_of, to_run
 
+pytestmark = pytest.mark.documents
 #: What a test runs: languages by document, or by document and heading. For bash these are test_tutorial.py and
 #: test_documented_commands.py in tests/integration, tests/faults/test_airflow_parts.py, and for Kafka Streams
 #: tests/interop/test_kafka_streams_guide.py.
@@ -124,7 +125,7 @@ def test_each_block_of_code_is_run_by_a_test_or_is_titled_as_an_example(document
 
 
 def test_the_definitions_in_the_metastores_document_are_some_and_every_field_is_named():
-    text = (ROOT / "docs/metastore.md").read_text(encoding="utf-8")
+    text = text_of("docs/metastore.md")
     examples = re.findall(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     assert examples
     for example in examples:

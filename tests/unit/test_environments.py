@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 
 import pytest
 
@@ -19,6 +18,7 @@ from statestore.environments import (
     environments,
 )
 from statestore.errors import InputError
+from tests.documents import text_of
 
 TWO = """
 payments:
@@ -173,7 +173,8 @@ def test_a_prefix_that_airflow_would_not_take_is_refused(monkeypatch):
         dag_prefix()
 
 
+@pytest.mark.documents
 def test_each_setting_is_one_for_all_or_may_be_an_environments_own():
-    text = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+    text = text_of("docs/operations.md")
     settings = re.findall(r"^\| `(STATESTORE_\w+)` \|", text, re.MULTILINE)
     assert sorted(settings) == sorted(COMMON | OWN)

@@ -23,6 +23,7 @@ from statestore.changelog.partitioner import partition_of
 from statestore.changelog.topics import LogRange
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError
+from tests.documents import text_of
 
 _RULE = "expect_store_rows_to_satisfy"
 _NOT_NULL = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "key"}}
@@ -200,8 +201,9 @@ def test_samples_are_what_json_has() -> None:
     assert shown["text"].endswith("… (88 more characters)")
 
 
+@pytest.mark.documents
 def test_the_suite_in_the_document_is_one_and_names_all_that_there_is(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "validation.md").read_text()
+    text = text_of("docs/validation.md")
     [example] = re.findall(r"^```json\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     _write(tmp_path, example)
 

@@ -11,9 +11,10 @@ import pytest
 import yaml
 
 from statestore.metrics.table import TABLE, TASK
-from tests.documents import DOCS, ROOT, blocks
+from tests.documents import ROOT, blocks, text_of
 from tests.otlp import prometheus_label, prometheus_name
 
+pytestmark = pytest.mark.documents
 GRAFANA = ROOT / "deploy" / "grafana"
 DASHBOARD = json.loads((GRAFANA / "state-stores.json").read_text(encoding="utf-8"))
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
@@ -131,7 +132,7 @@ def test_panels_have_ids_and_places_of_their_own():
 
 
 def test_the_document_has_the_table_of_the_code():
-    text = (DOCS / "metrics.md").read_text(encoding="utf-8")
+    text = text_of("docs/metrics.md")
     rows = re.findall(r"^\| `([^`]+)` \| `([^`]+)` \| (\S*) \| ([^|]*) \| ([^|]*) \|$", text, re.MULTILINE)
     expected = [
         (

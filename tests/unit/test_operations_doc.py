@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
+import pytest
 from typer.main import get_command
 
 from statestore.cli.app import app
 from statestore.config import Settings
 from statestore.reports import Action, Status
+from tests.documents import ROOT, text_of
 
-ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
-OPERATIONS = (DOCS / "operations.md").read_text(encoding="utf-8")
+OPERATIONS = text_of("docs/operations.md")
+pytestmark = pytest.mark.documents
 #: For tests of what a kill leaves behind; nobody sets them in an installation.
 _OF_TESTS = "STATESTORE_KILL_|STATESTORE_PAUSE_"
 
@@ -42,6 +42,6 @@ def test_every_dag_is_in_the_table() -> None:
 
 
 def test_every_command_is_in_a_document() -> None:
-    said = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("command.md", "metastore.md"))
+    said = "".join(text_of(f"docs/{name}") for name in ("command.md", "metastore.md"))
     commands = get_command(app).commands  # type: ignore[attr-defined]
     assert [name for name in commands if f"statestore {name}" not in said] == []

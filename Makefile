@@ -21,7 +21,7 @@ AZURITE = build/azurite/node_modules/.bin/azurite-blob
 SOAK = $(PYTHON_IN_VENV) -m tests.faults.soak --tally $(TALLY) --length $(LENGTH) $(if $(WORKERS),--workers $(WORKERS))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up down test archive-azure ui screenshots recording faults faults-share interop soak soak-campaign soak-totals mutants conformance bench bench-store bench-process bench-restore bench-verify bench-validate bench-metastore bench-page bench-snapshot bench-warm bench-rewrite docs lint lock clean environment-demo environment-dev
+.PHONY: help demo up down test archive-azure ui screenshots recording everything faults faults-share interop soak soak-campaign soak-totals mutants conformance bench bench-store bench-process bench-restore bench-verify bench-validate bench-metastore bench-page bench-snapshot bench-warm bench-rewrite docs lint lock clean environment-demo environment-dev
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ faults: environment-dev ## kill tasks and jobs 200 times, kill processes that us
 
 faults-share: environment-dev ## run a fixed subset of make faults, with one campaign of each kind; ARGS are passed to pytest
 	FAULTS_SEED=20261121 $(PYTHON_IN_VENV) -m pytest -n 3 --dist worksteal -m share $(ARGS) tests/faults/long
+
+everything: environment-dev ## run every suite that is not green for the present files, and keep the results (docs/testing.md); ARGS: --list, or --only with suites
+	@$(PYTHON_IN_VENV) -m tests.everything $(ARGS)
 
 interop: environment-dev ## test every store of every Kafka Streams version since 3.9, and write docs/compatibility.md; resumes after an interruption; ARGS are passed to pytest
 	$(PYTHON_IN_VENV) -m pytest -p tests.interop.compatibility --compatibility build/interop/outcomes.json \

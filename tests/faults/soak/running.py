@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -14,8 +13,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from demo.installation import REPOSITORY
 from demo.processes import Processes, ServiceProcess
+from tests.everything.suites import SOAK
+from tests.everything.tree import commit, tree_hash
 from tests.faults.soak.tally import Campaign, Failure
 from tests.faults.soak.worker import Outcome, outcome_of
 
@@ -55,7 +55,7 @@ class Workers:
         self._servers = servers
         self._directory = directory
         self._number = number
-        self._commit = commit()
+        self._commit, self._tree = commit(SOAK), tree_hash(SOAK)
         self._running: dict[Asked, tuple[ServiceProcess, datetime, float]] = {}
 
     @property
@@ -107,6 +107,7 @@ class Workers:
             number=asked.number,
             length=asked.length,
             commit=self._commit,
+            tree=self._tree,
             started=started,
             ended=datetime.now(UTC),
             counts=outcome.counts,
@@ -119,16 +120,3 @@ class Workers:
 
 def _is_over(service: ServiceProcess, _: datetime, deadline: float) -> bool:
     return service.poll() is not None or time.monotonic() > deadline
-
-
-def commit() -> str:
-    """Return the commit of the code, with `+changes` if the files are not as committed; `unknown` without git."""
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(REPOSITORY), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-    try:
-        return git("rev-parse", "--short=12", "HEAD") + ("+changes" if git("status", "--porcelain") else "")
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"

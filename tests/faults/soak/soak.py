@@ -16,8 +16,10 @@ from tempfile import mkdtemp
 
 from demo.kafka import Kafka
 from demo.processes import Processes, stop_run
+from tests.everything.suites import SOAK
+from tests.everything.tree import tree_hash
 from tests.faults.soak.kinds import kinds
-from tests.faults.soak.running import Asked, Workers, commit
+from tests.faults.soak.running import Asked, Workers
 from tests.faults.soak.tally import Campaign, Tally, load_tally, save_tally
 
 #: So many campaigns fail before a soak ends early: one failure does not end a run of days, and more are of one cause.
@@ -27,20 +29,26 @@ FAILURES = 3
 def soak(
     path: Path, targets: Mapping[str, int], seed: int | None, length: int, workers: int, failures: int = FAILURES
 ) -> int:
-    """Run campaigns until the tally has what was asked for, or so many have failed; return how many have."""
+    """Run campaigns until those of the present files count as much as was asked for, or so many have failed.
+
+    Returns
+    -------
+    int
+        How many have failed.
+    """
     tally, known, failed = load_tally(path), kinds(length), 0
+    tree = tree_hash(SOAK)
     if seed is None:
         seed = tally.campaigns[-1].seed if tally.campaigns else int(time.time())
-    tell(f"SEED={seed}, tally {path}: {_standing(tally, targets)}")
-    code = commit()
-    if next_campaign(tally, targets, {}, seed, length, code) is None:
+    tell(f"SEED={seed}, tally {path}: {_standing(tally, targets, tree)}")
+    if next_campaign(tally, targets, {}, seed, length, tree) is None:
         return 0
     with _broker(path.parent) as (processes, servers):
         running = Workers(processes, servers, path.parent / "campaigns", workers)
         while True:
             while running.free and failed < failures:
                 planned = {asked: known[asked.kind].planned(asked.seed, asked.number) for asked in running.asked}
-                asked = next_campaign(tally, targets, planned, seed, length, code)
+                asked = next_campaign(tally, targets, planned, seed, length, tree)
                 if asked is None:
                     break
                 running.start(asked)
@@ -50,7 +58,7 @@ def soak(
                 tally = tally.with_campaign(campaign)
                 save_tally(path, tally)
                 failed += campaign.failure is not None
-                tell(_line(campaign) + _standing(tally, targets))
+                tell(_line(campaign) + _standing(tally, targets, tree))
 
 
 def repeat(asked: Asked, directory: Path) -> int:
@@ -64,27 +72,27 @@ def repeat(asked: Asked, directory: Path) -> int:
 
 
 def next_campaign(
-    tally: Tally, targets: Mapping[str, int], planned: Mapping[Asked, int], seed: int, length: int, code: str
+    tally: Tally, targets: Mapping[str, int], planned: Mapping[Asked, int], seed: int, length: int, tree: str
 ) -> Asked | None:
-    """Return a campaign that failed before the code was changed, or the next one of the kind that is farthest from its
+    """Return a campaign that failed with other files, or the next one of the kind that is farthest from its
     target; None if all are there.
 
     Parameters
     ----------
     targets
-        How much of each kind the tally is to have.
+        How much of each kind the campaigns of the present files are to count.
     planned
         What runs now, and how much that will count.
-    code
-        Its commit.
+    tree
+        The hash of the present files.
     """
     for campaign in tally.campaigns:
         again = Asked(campaign.kind, campaign.seed, campaign.number, campaign.length)
-        if campaign.failed_before(code) and campaign.kind in targets and again not in planned:
+        if campaign.failed_before(tree) and campaign.kind in targets and again not in planned:
             return again
     shares = {}
     for kind, target in targets.items():
-        so_far = tally.count(kind) + sum(number for asked, number in planned.items() if asked.kind == kind)
+        so_far = tally.count(kind, tree) + sum(number for asked, number in planned.items() if asked.kind == kind)
         if so_far < target:
             shares[kind] = so_far / target
     if not shares:
@@ -118,10 +126,10 @@ def _line(campaign: Campaign) -> str:
     return f"campaign {campaign.number} FAILED at {failure.point!r}; {failure.repeat}\n{failure.error}\n"
 
 
-def _standing(tally: Tally, targets: Mapping[str, int]) -> str:
-    parts = [f"{tally.count(kind):,} of {target:,} {kind}" for kind, target in targets.items()]
+def _standing(tally: Tally, targets: Mapping[str, int], tree: str) -> str:
+    parts = [f"{tally.count(kind, tree):,} of {target:,} {kind}" for kind, target in targets.items()]
     failures = sum(totals.failures for totals in tally.totals.values())
-    return f"{', '.join(parts)}; {failures} of {len(tally.campaigns):,} campaigns failed."
+    return f"{', '.join(parts)} of {tree}; {failures} of all {len(tally.campaigns):,} campaigns failed."
 
 
 def tell(line: str) -> None:

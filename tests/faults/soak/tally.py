@@ -57,6 +57,8 @@ class Campaign(_Model):
         how much it was to count.
     commit
         Of the code; `+changes` if its files were not as committed.
+    tree
+        The hash of the files that a soak tests (tests/everything/tree.py). Empty if it was not recorded.
     counts
         How often each point was met, and all was well afterwards.
     """
@@ -66,6 +68,7 @@ class Campaign(_Model):
     number: Count
     length: Count
     commit: str
+    tree: str = ""
     started: datetime
     ended: datetime
     counts: dict[str, Count]
@@ -76,9 +79,9 @@ class Campaign(_Model):
         """What no other campaign has."""
         return self.kind, self.seed, self.number
 
-    def failed_before(self, commit: str) -> bool:
-        """Say whether it failed with other code than that of a commit."""
-        return self.failure is not None and self.commit != commit
+    def failed_before(self, tree: str) -> bool:
+        """Return whether it failed with files that had another hash."""
+        return self.failure is not None and self.tree != tree
 
 
 class Point(_Model):
@@ -113,7 +116,7 @@ class Tally(_Model):
             If it has it already.
         """
         kept = tuple(
-            other for other in self.campaigns if other.id != campaign.id or not other.failed_before(campaign.commit)
+            other for other in self.campaigns if other.id != campaign.id or not other.failed_before(campaign.tree)
         )
         if campaign.id in {other.id for other in kept}:
             raise TallyError(f"campaign {campaign.number} of {campaign.kind}, seed {campaign.seed}, is in the tally")
@@ -125,9 +128,17 @@ class Tally(_Model):
         """What is not to be run again."""
         return {campaign.id for campaign in self.campaigns}
 
-    def count(self, kind: str) -> int:
-        """How many points of a kind of campaign were met, and all was well."""
-        return self.totals[kind].count if kind in self.totals else 0
+    def counts_by_tree(self, kind: str) -> dict[str, int]:
+        """Return by hash how many points of a kind of campaign were met, and all was well; the oldest hash first."""
+        counts: Counter[str] = Counter()
+        for campaign in self.campaigns:
+            if campaign.kind == kind:
+                counts[campaign.tree] += sum(campaign.counts.values())
+        return dict(counts)
+
+    def count(self, kind: str, tree: str) -> int:
+        """Return how many of these points the campaigns of one hash have met."""
+        return self.counts_by_tree(kind).get(tree, 0)
 
 
 def _totals(campaigns: tuple[Campaign, ...]) -> dict[str, Totals]:

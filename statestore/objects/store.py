@@ -57,7 +57,7 @@ class StoredObject(NamedTuple):
     modified_ms
         When it was written, in ms since the epoch, by the object store's clock.
     etag
-        What changes with its content; None if the object store has nothing of the kind.
+        What changes with its content, without quotes; None if the object store has nothing of the kind.
     """
 
     name: str
@@ -68,7 +68,9 @@ class StoredObject(NamedTuple):
     @classmethod
     def of(cls, found: ObjectMeta) -> StoredObject:
         """Return what obstore says of an object."""
-        return cls(found["path"], found["size"], int(found["last_modified"].timestamp() * 1000), found["e_tag"])
+        # Azure quotes the tag in the answer about one object, and not in a listing.
+        etag = found["e_tag"].strip('"') if found["e_tag"] else None
+        return cls(found["path"], found["size"], int(found["last_modified"].timestamp() * 1000), etag)
 
 
 class ObjectStore:

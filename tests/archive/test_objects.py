@@ -49,6 +49,12 @@ def test_a_directory_is_listed_with_those_below_it_and_nothing_of_its_neighbours
     assert list(objects.entries("none")) == []
 
 
+def test_an_object_that_nobody_has_changed_is_the_same_in_a_listing_and_by_itself(objects: ObjectStore) -> None:
+    objects.create("a/b", b"1")
+    objects.upload("a/c", iter([b"2" * 6 * MIB] * 3))
+    assert [objects.stat(found.name) for found in objects.entries("a")] == [*objects.entries("a")]
+
+
 def test_what_is_not_there_is_said_to_be_missing_and_deleting_it_is_nothing(objects: ObjectStore) -> None:
     objects.create("a", b"1")
     objects.delete("a")

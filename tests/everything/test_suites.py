@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Set
 from itertools import product
 from pathlib import Path
@@ -114,6 +116,12 @@ def test_documents_are_read_by_the_functions_that_are_checked_for() -> None:
     allowed = {"tests/documents.py", "tests/interop/compatibility.py", "tests/everything/test_suites.py"}
     found = [name for name in files(["tests/*.py"]) if any(part in (ROOT / name).read_text() for part in reading)]
     assert {*found} - allowed == set()
+
+
+def test_each_module_that_mutants_are_planted_in_is_in_one_part() -> None:
+    planted = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["mutmut"]["only_mutate"]
+    rooms = [room for part in named(["mutants"]) for room in re.findall(r"'statestore\.(\w+)\.\*'", part.command[-1])]
+    assert sorted(rooms) == sorted({path.split("/")[1] for path in planted})
 
 
 def test_suites_and_parts_are_named_and_nothing_else() -> None:

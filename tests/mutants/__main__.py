@@ -2,6 +2,7 @@
 
     python -m tests.mutants               all, from the start; this is `make mutants`
     python -m tests.mutants PATTERN...    those whose mutmut name matches, such as 'statestore.statedir.seal.*'
+    python -m tests.mutants --fresh PATTERN...    these from the start; they must be all mutants of some modules
 
 What is changed and which tests run is in pyproject.toml under [tool.mutmut].
 """
@@ -27,7 +28,7 @@ from mutmut.utils.format_utils import get_module_from_key, orig_function_and_cla
 from rich.console import Console
 from rich.table import Table
 
-from tests.mutants.survivors import LEAST_NOTICED, SURVIVORS_FILE, Mutant, Verdict, judge, load_reasons
+from tests.mutants.survivors import LEAST_NOTICED, SURVIVORS_FILE, Mutant, Verdict, judge, load_reasons, reasons_of
 
 _ROOT = Path(__file__).parents[2]
 _PLANTED = _ROOT / "mutants"
@@ -35,19 +36,21 @@ _NOT_NOTICED = {"survived", "no tests"}
 _NOTICED = {"killed", "timeout", "segfault"}
 #: What a worker ends with that could not run its tests at all; mutmut calls it a timeout.
 _COULD_NOT_RUN = 255
+_FRESH = "--fresh"
 
 
 def main(patterns: Sequence[str]) -> int:
     """Run the mutants and print what came of them."""
     started = time.monotonic()
-    reasons = load_reasons()
-    if not patterns and _PLANTED.exists():  # mutmut would take over what it found out before the tests were changed
+    patterns, is_fresh = [pattern for pattern in patterns if pattern != _FRESH], _FRESH in patterns or not patterns
+    reasons = reasons_of(load_reasons(), patterns)
+    if is_fresh and _PLANTED.exists():  # mutmut would take over what it found out before the tests were changed
         shutil.rmtree(_PLANTED)
     _run(patterns)
     found = list(_mutants(patterns))
     _print_modules(found)
     verdict = judge(found, reasons)
-    if patterns:
+    if not is_fresh:
         verdict = verdict._replace(stale=())  # most are of mutants that were not run
     _print_verdict(verdict, time.monotonic() - started)
     return 0 if verdict.passed else 1

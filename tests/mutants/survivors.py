@@ -8,7 +8,8 @@ the same.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,6 +75,15 @@ def load_reasons(path: Path = SURVIVORS_FILE) -> dict[str, str]:
     if len({group["reason"] for group in groups}) < len(groups):
         raise ValueError(f"{path}: a reason is there twice: put its mutants together")
     return reasons
+
+
+def reasons_of(reasons: Mapping[str, str], patterns: Sequence[str]) -> dict[str, str]:
+    """Return the reasons for mutants whose names match a pattern; all without patterns."""
+    return {
+        name: reason
+        for name, reason in reasons.items()
+        if not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+    }
 
 
 def judge(mutants: Iterable[Mutant], reasons: Mapping[str, str]) -> Verdict:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.mutants.survivors import SURVIVORS_FILE, Mutant, judge, load_reasons
+from tests.mutants.survivors import SURVIVORS_FILE, Mutant, judge, load_reasons, reasons_of
 
 
 def run(noticed, *survivors):
@@ -32,6 +32,12 @@ def test_a_survivor_without_a_reason_fails_the_run_and_is_named():
 def test_a_reason_for_a_mutant_that_was_noticed_or_is_gone_fails_the_run_and_is_named():
     verdict = judge(run(99, "a"), {"a": "why", "noticed 3": "why", "gone": "why"})
     assert (verdict.passed, verdict.unargued, verdict.stale) == (False, (), ("gone", "noticed 3"))
+
+
+def test_reasons_are_chosen_by_the_modules_that_they_are_for():
+    reasons = {"statestore.formats.a.f: x[0] => x": "why", "statestore.kinds.b.f: x => y": "why"}
+    assert {*reasons_of(reasons, ["statestore.formats.*"])} == {"statestore.formats.a.f: x[0] => x"}
+    assert reasons_of(reasons, []) == reasons
 
 
 def test_the_list_of_the_project_has_a_reason_of_one_line_for_each_mutant():

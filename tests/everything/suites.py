@@ -62,7 +62,7 @@ def _long(name: str, *tests: str, paths: Iterable[str] = (), without: tuple[str,
 def _mutants(name: str, *rooms: str) -> Part:
     """Return a part of `make mutants`, of some rooms of the library."""
     patterns = " ".join(f"'statestore.{room}.*'" for room in rooms)
-    paths = (*_PYTEST, "jobs", "expectations", *_directories("mutants", "unit", "contract"))
+    paths = (*_PYTEST, "jobs", "expectations", *_directories("mutants", "unit", "contract", "properties"))
     return Part(f"mutants/{name}", ("make", "mutants", f"ARGS=--fresh {patterns}"), paths, deadline_s=60 * _MINUTE)
 
 

@@ -116,7 +116,7 @@ class RecordTopics(_Command):
     Attributes
     ----------
     topics
-        Name of a changelog or repartition topic -> its id.
+        Name of an internal topic -> its id.
     """
 
     kind: Literal["record-topics"] = "record-topics"

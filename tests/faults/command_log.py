@@ -48,4 +48,5 @@ def _internal(definition: dict[str, Any]) -> set[str]:
     name = definition["name"]
     changelogs = {f"{name}-{store['name']}-changelog" for store in definition["stores"]}
     regrouped = {item["store"] for item in definition["aggregations"] if item["group_by"]}
-    return changelogs | {f"{name}-{store}-repartition" for store in regrouped}
+    repartitions = {f"{name}-{store}-repartition" for store in regrouped}
+    return changelogs | repartitions | {f"{name}-input-offsets"} | {f"{topic}-offsets" for topic in repartitions}

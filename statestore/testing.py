@@ -24,7 +24,6 @@ from statestore.errors import DefinitionError, InputError
 from statestore.metastore.definition_files import load_definitions
 from statestore.model import TaskId, TopicPartition
 from statestore.stores.serdes import BYTES, Serde
-from statestore.stores.typed import AnyStore
 from statestore.tasks.driver import DriverTask, added
 from statestore.tasks.driver_logs import LoggedRecord, Logs
 from statestore.tasks.processor import Headers
@@ -205,8 +204,10 @@ class TopologyTestDriver:
             task.close(crash=crash)
             task.reopen()
 
-    def store(self, name: str, *, partition: int = 0) -> AnyStore:
-        """Return a store with the types of its definition. It includes writes since the last commit.
+    def store(self, name: str, *, partition: int = 0) -> Any:
+        """Return a store as a processor gets it, with the types of its definition.
+
+        It includes writes since the last commit. A test can also write to it between records.
 
         Raises
         ------
@@ -214,7 +215,7 @@ class TopologyTestDriver:
             If the application has no such store.
         """
         topic = self.application.subtopology_of(name).input_topic
-        return self._task(self._reader(topic, partition)).stores[name]
+        return self._task(self._reader(topic, partition)).store(name)
 
     def stream_time(self, *, topic: str | None = None, partition: int = 0) -> int:
         """Largest timestamp (ms) of the records from a partition of the input or of a repartition topic; -1: none."""

@@ -21,6 +21,8 @@ UNKNOWN_TIMESTAMP = -1
 TIMESTAMP_BYTES = 8
 _TIMESTAMP = Struct(">q")
 pack_timestamp = _TIMESTAMP.pack
+#: Returns the timestamp of a stored value, in a tuple.
+timestamp_of = _TIMESTAMP.unpack_from
 
 
 class ValueAndTimestamp(NamedTuple, Generic[V]):

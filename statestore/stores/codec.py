@@ -5,20 +5,25 @@ The changelog has the plain value; timestamp and headers of the record carry the
 
 from __future__ import annotations
 
+from functools import partial
 from struct import error as StructError
 from typing import Any, Generic, Protocol, TypeVar
 
 from statestore.formats import headers_value
 from statestore.formats.headers_value import AggregationWithHeaders, ValueTimestampHeaders
 from statestore.formats.timestamped_value import (
+    TIMESTAMP_BYTES,
     ValueAndTimestamp,
     pack_timestamp,
+    timestamp_of,
 )
 from statestore.formats.timestamped_value import decode as decode_timestamped
 from statestore.formats.value_format import AnyFormat, value_format
 from statestore.stores.serdes import Serde
 
 V = TypeVar("V")
+#: Makes a `ValueAndTimestamp` without a call of Python's.
+_new: Any = partial(tuple.__new__, ValueAndTimestamp)
 
 
 class Codec(Protocol[V]):
@@ -57,8 +62,10 @@ class TimestampedCodec(Generic[V]):
 
     def decode(self, stored: bytes) -> ValueAndTimestamp[V]:
         """Split a stored value."""
-        raw, timestamp = decode_timestamped(stored)
-        return ValueAndTimestamp(self._deserialize(raw), timestamp)
+        if len(stored) < TIMESTAMP_BYTES:
+            decode_timestamped(stored)  # which says what is wrong
+        found: ValueAndTimestamp[V] = _new((self._deserialize(stored[TIMESTAMP_BYTES:]), timestamp_of(stored)[0]))
+        return found
 
 
 class HeadersCodec(Generic[V]):

@@ -129,7 +129,9 @@ class MemoryFamily:
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """Write one row; None deletes."""
-        rows = self._open()
+        rows = self._sorted
+        if rows is None:
+            raise _closed(self._name)
         if value is None:
             rows.remove(key)
         else:

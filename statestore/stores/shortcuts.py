@@ -1,14 +1,16 @@
 """`get` and `put` of a transactional key-value store in one function each: what a processor calls for every record.
 
 They do what `KeyValueStore.get` and `put` do, with what these call in place. Whatever is out of the ordinary goes the
-long way, through these methods: deletes, values of another type, timestamps that may not be logged. So nothing is
-refused here.
+long way, through these methods: deletes, values of another type, timestamps that may not be logged, other threads. So
+nothing is refused here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
+from struct import error as PackError
+from threading import get_ident
 from typing import Any
 
 from statestore.errors import StateStoreError
@@ -16,8 +18,8 @@ from statestore.formats.timestamped_value import TIMESTAMP_BYTES, ValueAndTimest
 from statestore.stores.serdes import BYTES, INT64, Serde
 from statestore.stores.transaction import StagedRows
 
-#: An empty range of timestamps.
-NO_TIMESTAMP = 1, 0
+#: No thread has this identifier.
+NO_THREAD = 0
 _TIMESTAMP = Struct(">q")
 #: A timestamped value of an int64.
 _NUMBER = Struct(">qq")
@@ -25,6 +27,24 @@ _new: Any = tuple.__new__
 
 Get = Callable[[Any], Any]
 Put = Callable[[Any, Any], None]
+
+
+class WriteAccess:
+    """Which thread can write to the stores of a task now. One object for all of its stores.
+
+    Attributes
+    ----------
+    thread
+        Identifier of the thread (`threading.get_ident`), or `NO_THREAD`.
+    lowest, highest
+        Timestamps (ms) that can be logged for sure.
+    """
+
+    __slots__ = ("highest", "lowest", "thread")
+
+    def __init__(self) -> None:
+        self.thread = NO_THREAD
+        self.lowest, self.highest = 1, 0
 
 
 class GatheredChanges:
@@ -36,17 +56,17 @@ class GatheredChanges:
         In their order: key, plain value (None deletes), timestamp (ms) and, where the store keeps them, headers.
     most
         At so many, `hand_on` is called.
-    lowest, highest
-        Timestamps (ms) that can be logged for sure.
+    access
+        The thread that can write now.
     """
 
-    __slots__ = ("changes", "hand_on", "highest", "lowest", "most")
+    __slots__ = ("access", "changes", "hand_on", "most")
 
-    def __init__(self, hand_on: Callable[[], None], most: int) -> None:
+    def __init__(self, hand_on: Callable[[], None], most: int, access: WriteAccess) -> None:
         self.changes: list[tuple[Any, ...]] = []
         self.hand_on = hand_on
         self.most = most
-        self.lowest, self.highest = NO_TIMESTAMP
+        self.access = access
 
 
 class Shortcuts:
@@ -106,21 +126,24 @@ class Shortcuts:
         """Return `put` of a timestamped store."""
         store, read, write = self._store, self._rows.get, self._rows.put
         key_bytes, as_is, serialize = self._keys.serialize, self._keys is BYTES, self._values.serialize
-        number, smallest, largest = self._values is INT64, -(1 << 63), (1 << 63) - 1
-        pack, pack_number, kind = _TIMESTAMP.pack, _NUMBER.pack, ValueAndTimestamp
-        changes = gathered.changes
+        number, pack, pack_number, kind = self._values is INT64, _TIMESTAMP.pack, _NUMBER.pack, ValueAndTimestamp
+        changes, access, this_thread = gathered.changes, gathered.access, get_ident
 
         def put(key: Any, value: Any) -> None:
-            if value.__class__ is not kind:
+            if value.__class__ is not kind or access.thread != this_thread():
                 long_way(key, value)
                 return
             plain, timestamp = value
-            if timestamp.__class__ is not int or not gathered.lowest <= timestamp <= gathered.highest:
+            if timestamp.__class__ is not int or not access.lowest <= timestamp <= access.highest:
                 long_way(key, value)
                 return
             raw = key if as_is and key.__class__ is bytes else key_bytes(key)
-            if number and raw.__class__ is bytes and plain.__class__ is int and smallest <= plain <= largest:
-                stored = pack_number(timestamp, plain)
+            if number and raw.__class__ is bytes and plain.__class__ is int:
+                try:
+                    stored = pack_number(timestamp, plain)
+                except PackError:  # more than 64 bits
+                    long_way(key, value)
+                    return
                 plain = stored[TIMESTAMP_BYTES:]
             else:
                 plain = serialize(plain)

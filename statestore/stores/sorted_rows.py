@@ -24,21 +24,24 @@ class SortedRows:
     Attributes
     ----------
     rows
-        The rows; a value may be None, which is then as much a row as any other. Read it, write through the methods.
+        The rows; a value may be None, which is then as much a row as any other. Read it, write through the methods; a
+        row that is there can also be replaced here, while there are no `walks`.
+    walks
+        Ordered reads that may be under way.
     """
 
-    __slots__ = ("_fresh", "_index", "_stale", "_walks", "rows")
+    __slots__ = ("_fresh", "_index", "_stale", "rows", "walks")
 
     def __init__(self) -> None:
         self.rows: dict[bytes, bytes | None] = {}
         self._index: SortedList[bytes] = SortedList()
         self._fresh: list[bytes] = []
         self._stale: set[bytes] = set()
-        self._walks: list[ReferenceType[_Walk]] = []
+        self.walks: list[ReferenceType[_Walk]] = []
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """Write a row."""
-        if self._walks:
+        if self.walks:
             self._disturb()
         rows = self.rows
         if key not in rows:
@@ -54,7 +57,7 @@ class SortedRows:
             for key, value in changes.items():
                 self.put(key, value)
             return
-        if self._walks:
+        if self.walks:
             self._disturb()
         rows = self.rows
         self._fresh += [key for key in changes if key not in rows] if rows else changes
@@ -63,7 +66,7 @@ class SortedRows:
     def remove(self, key: bytes) -> None:
         """Remove a row, if it is there."""
         if key in self.rows:
-            if self._walks:
+            if self.walks:
                 self._disturb()
             del self.rows[key]
             self._stale.add(key)
@@ -74,9 +77,9 @@ class SortedRows:
         """Rows with `start <= key < stop` in key order or in reverse, as of the call."""
         index = self._ordered()
         walk = _Walk(self.rows, index.irange(start, stop, inclusive=(True, False), reverse=reverse))
-        if len(self._walks) >= _PRUNE_AT:
-            self._walks = [known for known in self._walks if known() is not None]
-        self._walks.append(ref(walk))
+        if len(self.walks) >= _PRUNE_AT:
+            self.walks = [known for known in self.walks if known() is not None]
+        self.walks.append(ref(walk))
         return walk
 
     def _ordered(self) -> SortedList[bytes]:
@@ -88,11 +91,11 @@ class SortedRows:
         return self._index
 
     def _disturb(self) -> None:
-        for known in self._walks:
+        for known in self.walks:
             walk = known()
             if walk is not None:
                 walk.detach()
-        self._walks = []
+        self.walks = []
 
 
 class _Walk:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 from weakref import WeakSet
 
 from statestore import kill_switch
@@ -119,9 +120,11 @@ class Transaction:
         self._close_ended(lambda spill: not spill.being_read)
 
     def close(self) -> None:
-        """Roll back, and take everything away from iterators that are still open."""
+        """Roll back, and take everything away from iterators and callers that still have the rows."""
         self.rollback()
         self._close_ended(lambda _: True)
+        for family in self._families.values():
+            family.close()
 
     def _close_ended(self, may_close: Callable[[Spill], bool]) -> None:
         # An iterator outlives the transaction that it was opened in, so its part of the disk does, too.
@@ -216,13 +219,16 @@ class StagedRows:
     def put(self, key: bytes, value: bytes | None) -> None:
         """Stage a row; None deletes."""
         staged, transaction = self.staged, self._transaction
-        size = 0 if value is None else len(value)
-        if key in staged.rows:
-            before = staged.rows[key]
+        rows, size = staged.rows, 0 if value is None else len(value)
+        if key in rows:
+            before = rows[key]
             transaction.staged_bytes += size if before is None else size - len(before)
         else:
             transaction.staged_bytes += size + len(key) + ROW_OVERHEAD_BYTES
-        staged.put(key, value)
+        if key not in rows or staged.walks:
+            staged.put(key, value)
+        else:
+            rows[key] = value
         if transaction.staged_bytes > transaction.spill_at:
             transaction.spill_staged()
 
@@ -270,6 +276,24 @@ class StagedRows:
     def forget(self) -> None:
         """Show the committed rows alone."""
         self.staged, self.hidden, self._spill = SortedRows(), None, None
+
+    def close(self) -> None:
+        """Refuse every later read and write: a processor may keep the shortcuts, which use these rows."""
+        self.ahead.forget()
+        self.staged = _ClosedRows(self._table)  # type: ignore[assignment]  # it stands for them
+
+
+class _ClosedRows:
+    """Stands for the staged rows of a closed table: whatever is asked of them raises InvalidStateError."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def __getattr__(self, name: str) -> NoReturn:
+        self._table.require_open()
+        raise AttributeError(name)
 
 
 def _bytes_of(keys: Collection[bytes], values: Iterable[bytes | None]) -> int:

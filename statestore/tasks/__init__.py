@@ -5,7 +5,8 @@ from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.stores.serdes import BYTES, INT64, JSON, UTF8, Serde
 from statestore.tasks.aggregates import aggregate, count, reduce_by, sum_of
 from statestore.tasks.input_records import InputRecords
-from statestore.tasks.processor import ProcessorContext, Record
+from statestore.tasks.processor import Record
+from statestore.tasks.processor_context import ProcessorContext
 
 __all__ = [
     "BYTES",

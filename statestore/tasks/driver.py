@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from itertools import repeat
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from statestore.changelog.reader import LogReader
 from statestore.changelog.record_headers import with_headers
@@ -21,6 +21,7 @@ from statestore.formats.commit_metadata import CommitMetadata
 from statestore.model import TaskId, TopicPartition
 from statestore.partition.replay import replay
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
+from statestore.stores.processor_store import processor_store
 from statestore.stores.typed import AnyStore
 from statestore.tasks.driver_logs import ListReader, LoggedRecord, Logs
 from statestore.tasks.input_records import InputRecords
@@ -80,6 +81,7 @@ class DriverTask:
             self._output = _Output(spec, self._logs)
             self._topology = Topology(spec.application, spec.task, self._stores.by_name, self._output)
             self._topology.start(metadata.partition_time)
+            self._topology.take_writes_between_records()
         except BaseException:
             self._stores.close(clean=False)
             raise
@@ -91,11 +93,10 @@ class DriverTask:
         """Committed counts."""
         return added(self._before, self._committed)
 
-    @property
-    def stores(self) -> dict[str, AnyStore]:
-        """The task's stores."""
+    def store(self, name: str) -> Any:
+        """Return a store as a processor gets it."""
         self.check_running()
-        return self._stores.by_name
+        return processor_store(self._stores.by_name[name])
 
     @property
     def stream_time(self) -> int:

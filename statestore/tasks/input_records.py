@@ -118,6 +118,10 @@ class InputRecords:
             self._records = list(map(_new_record, fields))
         return self._records
 
+    def copy(self) -> InputRecords:
+        """Return the same records, for code that may change what it is given, such as the list of `records`."""
+        return InputRecords(self._partition, self.columns, self._headers, self._first)
+
     def part(self, start: int, stop: int | None = None) -> InputRecords:
         """Return some of the records, by their indexes."""
         length = (len(self) if stop is None else stop) - start

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from statestore.stores.shortcuts import NO_TIMESTAMP, GatheredChanges
+from statestore.stores.shortcuts import GatheredChanges, WriteAccess
 from statestore.tasks.processor import Headers
 
 #: What is gathered is handed on at so many records, or earlier where they are large.
@@ -49,9 +49,11 @@ class Outgoing:
     Parameters
     ----------
     stores
-        Names of the stores, and whether each keeps headers.
+        Names of the stores.
     failed
         Told of a failure to hand on, before it is raised: user code may swallow it.
+    access
+        The thread that can write to the stores now.
 
     Attributes
     ----------
@@ -59,12 +61,17 @@ class Outgoing:
         Records handed on.
     """
 
-    def __init__(self, output: Output, stores: Iterable[tuple[str, bool]], failed: Callable[[Exception], None]) -> None:
+    def __init__(
+        self,
+        output: Output,
+        stores: Iterable[str],
+        failed: Callable[[Exception], None],
+        access: WriteAccess,
+    ) -> None:
         self.sent = self.logged = 0
         self._output = output
         self._failed = failed
-        self._keep_headers = dict(stores)
-        self._changes = {store: GatheredChanges(self.hand_on_unless_undoable, _FIRST) for store in self._keep_headers}
+        self._changes = {store: GatheredChanges(self.hand_on_unless_undoable, _FIRST, access) for store in stores}
         self._sent: list[Sent] = []
         self._most_sent = _FIRST
         self._marks: list[int] | None = None
@@ -73,27 +80,10 @@ class Outgoing:
         """Where the changes of a store are gathered."""
         return self._changes[store]
 
-    def allow(self, timestamps: tuple[int, int]) -> None:
-        """Say which timestamps (ms, both inclusive) can be logged for sure."""
-        for changes in self._changes.values():
-            changes.lowest, changes.highest = timestamps
-
-    def allow_none(self) -> None:
-        """Check every change before it is made, so that it can be refused."""
-        self.allow(NO_TIMESTAMP)
-
     def send(self, record: Sent) -> None:
         """Take a record that is to be sent."""
         self._sent.append(record)
         if len(self._sent) >= self._most_sent:
-            self.hand_on_unless_undoable()
-
-    def log(self, store: str, key: bytes, value: bytes | None, timestamp: int, headers: Headers) -> None:
-        """Take a change that is to be logged."""
-        gathered = self._changes[store]
-        change = (key, value, timestamp, headers) if self._keep_headers[store] else (key, value, timestamp)
-        gathered.changes.append(change)
-        if len(gathered.changes) >= gathered.most:
             self.hand_on_unless_undoable()
 
     def log_many(

@@ -377,11 +377,13 @@ class StreamTask:
         ------
         ProcessingError
             If the processor fails to close. What was committed stays so, and its stores are closed like any others.
+        InvalidStateError
+            If the processor asks in `close` for what only the task may do; likewise.
         """
         self.state = TaskState.SUSPENDED
         try:
             self.topology.close()
-        except ProcessingError:
+        except (ProcessingError, InvalidStateError):
             self._committed_all = True
             raise
 

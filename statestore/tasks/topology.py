@@ -16,16 +16,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from statestore.definitions.application import ApplicationDefinition
-from statestore.errors import InvalidStateError, ProcessingError, StateStoreError
+from statestore.errors import ProcessingError, StateStoreError
 from statestore.model import TaskId, repartition_topic
+from statestore.stores.processor_store import processor_columns, processor_store
+from statestore.stores.shortcuts import WriteAccess
 from statestore.stores.typed import AnyStore, KeyValueStore
 from statestore.tasks.aggregates import load_aggregate
 from statestore.tasks.aggregation import Aggregation, aggregation
 from statestore.tasks.dead_letters import error_headers
 from statestore.tasks.input_records import InputRecords
 from statestore.tasks.outgoing import Outgoing, Output, Sent
-from statestore.tasks.processor import Headers, ProcessorContext, Record, load_key, load_processor
+from statestore.tasks.processor import Headers, Record, load_key, load_processor
+from statestore.tasks.processor_context import ProcessorContext, RecordContext
 from statestore.tasks.timestamp_bounds import ANY_TIMESTAMP, TimestampBounds
+from statestore.tasks.user_writes import UserWrites
 
 #: So many records are given to a topology at once; where they are aggregated, a commit that has become due waits for
 #: them.
@@ -92,11 +96,13 @@ class Topology:
         self._timestamps = timestamps
         self._counts = Counts()
         self._dropped = 0
-        self._initialized = self._closed = False
-        #: Failures of stores and of the output. They end the task, also if user code has swallowed them.
+        self._initialized = False
+        #: Failures of stores and of the output, and refused calls. They end the task, also if user code has swallowed
+        #: them.
         self._failures: list[Exception] = []
-        keeping = [(name, store.layout.keeps_headers) for name, store in stores.items()]
-        self._outgoing = Outgoing(output, keeping, self._failures.append)
+        access, self._record = WriteAccess(), RecordContext()
+        self._outgoing = Outgoing(output, stores, self._failed, access)
+        self._writes = UserWrites(self._outgoing, access, timestamps, self._record, self._failed)
         self.stream_time = -1
         part = application.subtopologies[task.subtopology]
         self._processor = None if part.processor is None else load_processor(part.processor)
@@ -104,7 +110,6 @@ class Topology:
         self._regrouped = [
             (repartition_topic(application.name, item.store), load_key(item.group_by or "")) for item in part.regrouped
         ]
-        self.context = ProcessorContext(application.name, str(task), stores, application.output_topics, self._forward)
         self._aggregations: list[Aggregation] = [
             aggregation(
                 item,
@@ -116,10 +121,11 @@ class Topology:
             for item in part.aggregations
         ]
         for name, store in stores.items():
-            store.log_changes_to(*self._logging(name, store.layout.keeps_headers), self._check_change)
-            store.tell_failures_to(self._failures.append)
+            store.log_changes_to(*self._writes.logging(name, store.layout.keeps_headers), self._writes.check)
+            store.tell_failures_to(self._failed)
             if isinstance(store, KeyValueStore):
                 store.take_shortcuts(self._outgoing.changes_of(name))
+        self._context = self._made_context(application, task)
         #: Records that are aggregated with the next flush: one of them may turn out to be poison.
         self._held: list[InputRecords] = []
         #: Records that wait for `process_batch`.
@@ -127,31 +133,47 @@ class Topology:
         #: Offset of the last record for which rows were read ahead.
         self._ahead_to = -1
 
+    def _made_context(self, application: ApplicationDefinition, task: TaskId) -> ProcessorContext:
+        """Make what the processor gets: nothing of it leads to this object or to a task's store."""
+        open_stores, failed = self._stores, self._failed
+        return ProcessorContext(
+            application.name,
+            str(task),
+            {name: processor_store(store, failed) for name, store in open_stores.items()},
+            lambda name: processor_columns(open_stores[name], failed),
+            application.output_topics,
+            self._writes.forwarder(),
+            self._record,
+        )
+
     def start(self, stream_time: int) -> None:
         """Begin where earlier runs have ended; stream time is in ms.
 
         The processor is initialized with the first record: what it writes then needs a transaction and a timestamp.
         """
-        self.stream_time = self.context.stream_time = self.context.timestamp = stream_time
+        self.stream_time = self._record.stream_time = self._record.timestamp = stream_time
+
+    def take_writes_between_records(self) -> None:
+        """Let this thread write to the stores also between records. Tests fill stores this way."""
+        self._writes.take_always()
 
     def _initialize(self, first_timestamp: int) -> None:
         self._initialized = True
-        processor, context = self._processor, self.context
+        processor, context = self._processor, self._context
         if processor is not None:
-            context.timestamp = self.stream_time if self.stream_time > 0 else first_timestamp
+            self._record.timestamp = self.stream_time if self.stream_time > 0 else first_timestamp
             self._guarded(lambda: processor.init(context), "its init")
 
     def close(self) -> None:
         """Let the processor go. Everything is committed by then, so it can write nothing any more."""
-        self._closed = True
-        self._outgoing.allow_none()
+        self._writes.close()
         if self._processor is not None and self._initialized:
             self._guarded(self._processor.close, "its close")
 
     @property
     def commit_requested(self) -> bool:
         """Whether the processor has asked for a commit since the last one."""
-        return self.context.commit_requested
+        return self._record.commit_requested
 
     @property
     def counts(self) -> Counts:
@@ -171,7 +193,8 @@ class Topology:
     def process(self, records: InputRecords, commit_is_due: Callable[[], bool]) -> int:
         """Process records in their order, until there is none left or a commit is due; return how many were taken."""
         with self._logging_what_is_written():
-            taken = self._take(records, commit_is_due)
+            with self._writes.taken():
+                taken = self._take(records, commit_is_due)
             self._outgoing.hand_on()
         self._counts.records_in += taken
         return taken
@@ -215,31 +238,32 @@ class Topology:
     def flush(self) -> None:
         """Bring what is aggregated into the stores; call it before each commit."""
         with self._logging_what_is_written():
-            self._process_waiting()
-            for item in self._aggregations:
-                item.flush()
+            with self._writes.taken():
+                self._process_waiting()
+            with self._writes.refused():
+                for item in self._aggregations:
+                    item.flush()
             self._outgoing.hand_on()
         self._held = []
         self._raise_swallowed()
-        self.context.commit_requested = False
+        self._record.commit_requested = False
 
     def _process_each(self, records: InputRecords, commit_is_due: Callable[[], bool]) -> int:
         if not self._initialized:
             self._initialize(int(records.timestamps[0]))
-        self._outgoing.allow(self._timestamps.surely_taken())
         self._read_ahead(records)
-        context, schedules, failures = self.context, self.context.schedules, self._failures
+        context, now, schedules, failures = self._context, self._record, self._record.schedules, self._failures
         undoable, run_undoably = self._dead_letters is not None, self._run_undoably
         run: Callable[[Record, ProcessorContext], None] = self._run
         if self._processor is not None and self._processor.process is not None and not self._regrouped:
             run = self._processor.process
         stream_time = self.stream_time
         for taken, record in enumerate(records.records, start=1):
-            timestamp = context.timestamp = record.timestamp
-            context.headers = record.headers
+            timestamp = now.timestamp = record.timestamp
+            now.headers = record.headers
             moved = timestamp > stream_time
             if moved:
-                stream_time = self.stream_time = context.stream_time = timestamp
+                stream_time = self.stream_time = now.stream_time = timestamp
             if undoable:
                 run_undoably(record)
             else:
@@ -251,9 +275,9 @@ class Topology:
             if failures:
                 self._raise_swallowed()
             if moved and schedules and not self._takes_batches:
-                context.headers = ()
+                now.headers = ()
                 self._guarded(lambda: schedules.advance(self.stream_time), "its punctuation")
-            if context.commit_requested or (taken % _ASK_EVERY == 0 and commit_is_due()):
+            if now.commit_requested or (taken % _ASK_EVERY == 0 and commit_is_due()):
                 return taken
         return len(records)
 
@@ -282,7 +306,7 @@ class Topology:
             self._send(topic, key, record.value, record.timestamp, record.headers)
 
     def _run_undoably(self, record: Record) -> None:
-        error = self._attempt(lambda: self._run(record, self.context))
+        error = self._attempt(lambda: self._run(record, self._context))
         if error is not None:
             self._poison(record, error)
 
@@ -326,22 +350,21 @@ class Topology:
             return
         batch = InputRecords.joined(self._waiting)
         self._waiting = []
-        context, schedules = self.context, self.context.schedules
-        context.stream_time = context.timestamp = max(context.stream_time, int(batch.timestamps.max()))
-        context.headers = ()
-        self._outgoing.allow(self._timestamps.surely_taken())
+        now, schedules = self._record, self._record.schedules
+        now.stream_time = now.timestamp = max(now.stream_time, int(batch.timestamps.max()))
+        now.headers = ()
         self._process_batch(batch)
         if schedules:
-            self._guarded(lambda: schedules.advance(context.stream_time), "its punctuation")
+            self._guarded(lambda: schedules.advance(now.stream_time), "its punctuation")
 
     def _process_batch(self, batch: InputRecords) -> None:
         """Process a batch; if that fails, its halves, until it is known which records are poison."""
         assert self._processor is not None
-        process_batch, context = self._processor.process_batch, self.context
+        process_batch, context = self._processor.process_batch, self._context
         assert process_batch is not None
         if self._dead_letters is None:
             try:
-                process_batch(batch, context)
+                process_batch(batch.copy(), context)
             except Exception as error:  # the application's own code may raise anything
                 self._raise_own(error)
                 first, last = batch.offsets[[0, -1]].tolist()
@@ -349,7 +372,7 @@ class Topology:
                 raise self._processing_error(where, error, "a record of") from error
             self._raise_swallowed()
             return
-        failed = self._attempt(lambda: process_batch(batch, context))
+        failed = self._attempt(lambda: process_batch(batch.copy(), context))
         if failed is None:
             return
         if len(batch) == 1:
@@ -369,6 +392,14 @@ class Topology:
                 f"{type(error).__name__}: {error}"
             ) from error
         self._raise_swallowed()
+
+    def _failed(self, error: Exception) -> None:
+        """Note a failure of ours before it is raised. User code may swallow it, but writes nothing after it.
+
+        At least once, such a write would be logged when the task ends, and would then replace the right value.
+        """
+        self._failures.append(error)
+        self._writes.stop(error)
 
     def _raise_own(self, error: Exception) -> None:
         """Raise a failure of ours, also if user code has caught it and then raised an error of its own."""
@@ -412,15 +443,6 @@ class Topology:
 
     # -- output ---------------------------------------------------------------------------------------------------
 
-    def _forward(
-        self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers = ()
-    ) -> None:
-        """Send a record that the processor forwards."""
-        if self._closed:
-            raise _after_the_last_commit("forward")
-        self._timestamps.check(timestamp)
-        self._send(topic, key, value, timestamp, tuple(headers))  # the caller may change its list before it is sent
-
     def _send(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers = ()) -> None:
         self._outgoing.send(Sent(topic, key, value, timestamp, headers))
 
@@ -433,31 +455,3 @@ class Topology:
                 self._send(topic, key, value, timestamp)
 
         return forward
-
-    def _logging(self, store: str, keeps_headers: bool) -> tuple[Any, Any]:
-        outgoing = self._outgoing
-
-        def log(key: bytes, value: bytes | None, timestamp: int | None, headers: Headers = ()) -> None:
-            if keeps_headers and value is None:  # as Kafka Streams does
-                headers = self.context.headers
-            outgoing.log(store, key, value, self.context.timestamp if timestamp is None else timestamp, headers)
-
-        def log_many(keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]) -> None:
-            outgoing.log_many(store, keys, values, timestamps)
-
-        return log, log_many
-
-    def _check_change(self, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers = ()) -> None:
-        """Refuse what cannot be logged before it is written, while it is known which record is to blame."""
-        if self._closed:
-            raise _after_the_last_commit("write to a store")
-        self._timestamps.check(self.context.timestamp if timestamp is None else timestamp)
-        if not isinstance(key, bytes) or not (value is None or isinstance(value, bytes)):
-            found = type(value if isinstance(key, bytes) else key).__name__
-            raise TypeError(f"a serde makes bytes of keys and values, found {found}")
-
-
-def _after_the_last_commit(what: str) -> InvalidStateError:
-    return InvalidStateError(
-        f"a processor cannot {what} in close: everything is committed by then; do it in process or in a punctuation"
-    )

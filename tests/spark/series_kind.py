@@ -67,7 +67,7 @@ class SeriesStore(TypedStore[Any, Any, SeriesBytes]):
                 self._remember(row_key)
             kept = self.inner.put(raw, measured_at, channel, stored)
         except (StateStoreError, OSError) as error:
-            self._fail(error)
+            self.fail(error)
         if kept:
             self._logged(row_key, *change)
         else:

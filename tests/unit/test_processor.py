@@ -9,7 +9,8 @@ from statestore.changelog.record_headers import with_headers
 from statestore.errors import DefinitionError, InputError, UnknownStoreError
 from statestore.model import TopicPartition
 from statestore.tasks.input_records import InputRecords
-from statestore.tasks.processor import ProcessorContext, Record, load_key, load_processor
+from statestore.tasks.processor import Record, load_key, load_processor
+from statestore.tasks.processor_context import ProcessorContext, RecordContext
 
 MODULES = {
     "good": """
@@ -83,9 +84,9 @@ class Forwarded(list):
 
 
 def context(outputs=("out",), forwarded=None):
-    made = ProcessorContext("app", "0_3", {"s": "the store"}, outputs, Forwarded() if forwarded is None else forwarded)
-    made.timestamp = 1_234
-    return made
+    record, forward = RecordContext(), Forwarded() if forwarded is None else forwarded
+    record.timestamp = 1_234
+    return ProcessorContext("app", "0_3", {"s": "the store"}, {}.__getitem__, outputs, forward, record)
 
 
 def test_a_function_is_a_processor(package):

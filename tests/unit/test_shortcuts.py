@@ -54,7 +54,7 @@ def opened(directory: Path, keys=BYTES, values=BYTES, store_format="timestamped"
     output = Lists()
     topology = Topology(application, TaskId(0, 0), {"s": store}, output, TimestampBounds(after_ms=3_600_000))
     topology.start(T0)
-    topology._outgoing.allow(topology._timestamps.surely_taken())
+    topology.take_writes_between_records()
     assert "get" in store.__dict__
     return store, topology, output
 

@@ -58,11 +58,11 @@ def test_damaged_results_are_refused(tmp_path: Path, damage, why: str) -> None:
 def test_the_table_replaces_an_older_one(tmp_path: Path) -> None:
     document = tmp_path / "testing.md"
     document.write_text(f"before\n{BEGIN}\nolder\n{END}\nafter\n")
-    parts = [part for part in SUITES if part.name in ("lint", "docs", "mutants")]
+    parts = [part for part in SUITES if part.name in ("lint", "docs", "mutants/formats")]
     write_document(parts, BOTH, document)
     text = document.read_text()
     assert "| lint | red | 1,234 | 2026-11-29 | `c` | `t` |\n| docs | green |" in text
-    assert "| mutants | not run | | | | |\n" in text
+    assert "| mutants/formats | not run | | | | |\n" in text
     assert "older" not in text
     write_document(parts, BOTH, document)
     assert document.read_text() == text

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from inspect import Parameter, Signature, getattr_static, ismethod, signature
+from inspect import getattr_static, ismethod, signature
 from typing import Any, NoReturn
 
 from statestore.errors import InvalidStateError
@@ -167,47 +167,17 @@ def _class_of(name: str, methods: frozenset[str], attributes: frozenset[str], re
 # -- methods without their object -------------------------------------------------------------------------------------
 
 
-class _Default:
-    """Stands for the default of a parameter in the text of a signature."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __repr__(self) -> str:
-        return f"_{self._name}"
-
-
 def _caller(method: Any) -> Any:
-    """Return a function that calls a method, and does not show the method's object as `__self__` does."""
+    """Return a function that calls a method, and does not show the method's object as `__self__` does.
+
+    The shortcuts of a store, which are called most, are no methods and cost nothing more.
+    """
     if not ismethod(method):
         return method
-    found = _maker(method.__func__)(method)
-    found.__name__, found.__qualname__, found.__doc__ = method.__name__, method.__qualname__, method.__doc__
-    return found
 
+    def call(*arguments: Any, **named: Any) -> Any:
+        return method(*arguments, **named)
 
-@cache
-def _maker(function: Any) -> Callable[[Any], Any]:
-    """Make `_caller` for a method. The caller has its parameters: passing on any arguments would take twice as long."""
-    parameters = list(signature(function).parameters.values())[1:]
-    defaults = {f"_{found.name}": found.default for found in parameters if found.default is not Parameter.empty}
-    plain = [
-        found.replace(
-            annotation=Parameter.empty,
-            default=_Default(found.name) if found.default is not Parameter.empty else Parameter.empty,
-        )
-        for found in parameters
-    ]
-    arguments = ", ".join(map(_passed_on, plain))
-    text = f"lambda _method: lambda {str(Signature(plain))[1:-1]}: _method({arguments})"
-    text = "\n" * _caller.__code__.co_firstlineno + text  # what a traceback shows
-    made: Callable[[Any], Any] = eval(compile(text, __file__, "eval"), defaults)  # noqa: S307  # of a signature alone
-    return made
-
-
-def _passed_on(parameter: Parameter) -> str:
-    if parameter.kind is Parameter.VAR_POSITIONAL:
-        return f"*{parameter.name}"
-    if parameter.kind is Parameter.VAR_KEYWORD:
-        return f"**{parameter.name}"
-    return f"{parameter.name}={parameter.name}" if parameter.kind is Parameter.KEYWORD_ONLY else parameter.name
+    call.__name__, call.__qualname__, call.__doc__ = method.__name__, method.__qualname__, method.__doc__
+    vars(call)["__signature__"] = signature(method)
+    return call

@@ -69,7 +69,7 @@ def test_a_definition_is_created_changed_and_left_as_it_is(service):
     assert (service.state, states["check"]) == ("success", [(service.name, "success")])
     assert service.headline() == "created by command 1, at offset 0"
     entry = service.metastore.view().catalogue.entry(service.name)
-    assert set(entry.topics) == {f"{service.name}-counts-changelog"}
+    assert set(entry.topics) == {f"{service.name}-counts-changelog", f"{service.name}-input-offsets"}
 
     service.run(service.yaml(commit_interval_ms="77"))
     assert service.headline().startswith("changed by command 3, ")

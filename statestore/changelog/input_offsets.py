@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 from statestore.changelog.group import GroupOffset, committed_offsets
 from statestore.changelog.reader import LogReader
-from statestore.changelog.topics import LogRange, Topics
+from statestore.changelog.topics import LogRange, Topic, Topics
 from statestore.changelog.writer import OffsetRecord, RecordWriter
 from statestore.errors import LogCorruptedError
 from statestore.formats import commit_metadata, input_offset
 from statestore.formats.commit_metadata import CommitMetadata, Stamp
 from statestore.formats.input_offset import InputOffset
+from statestore.formats.offsets import offset_key
 from statestore.model import TopicPartition, input_offsets_topic, is_repartition_topic
 
 #: How many offsets at the end of a log are read first, and how many times as many each time that no record is there.
@@ -54,7 +55,12 @@ class OffsetsTopic(NamedTuple):
 
     topic: str
     topic_id: str
-    input_topic: str
+    input: Topic
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """Partitions of the topic that its tasks read."""
+        return [TopicPartition(self.input.name, number) for number in range(self.input.partitions)]
 
 
 def is_confirmed(group: GroupOffset | None, topic_id: str) -> bool:
@@ -96,7 +102,7 @@ def continuation(group: GroupOffset | None, kept: InputOffset | None, topic_id: 
     if kept is not None and kept.sequence >= stamp.sequence:
         return Continuation(kept.offset, times, kept.sequence, recorded=kept.offset == group.next_offset)
     # The topic has lost its last record, or the record was not read.
-    return Continuation(group.next_offset, times, stamp.sequence, recorded=is_confirmed(group, topic_id))
+    return Continuation(group.next_offset, times, stamp.sequence, recorded=not stamp.refreshed)
 
 
 def _latest(one: CommitMetadata, other: CommitMetadata) -> CommitMetadata:
@@ -124,7 +130,7 @@ def read_kept(
     LogCorruptedError
         If the record cannot be read.
     """
-    key = str(partition).encode()
+    key = offset_key(partition)
     end, look = log.last_stable, _FIRST_LOOK
     with LogReader(bootstrap_servers, where, stall_timeout_s=timeout_s) as reader:
         while end > log.start:
@@ -159,32 +165,37 @@ def stamped(found: InputOffset, topic_id: str, now_ms: int, *, refreshed: bool =
     return GroupOffset(found.offset, commit_metadata.encode(found.times._replace(stamp=stamp)))
 
 
-def kept_offsets(
-    topics: Topics, found: Iterable[OffsetsTopic], partitions: Iterable[TopicPartition], timeout_s: float
-) -> dict[TopicPartition, InputOffset]:
-    """Return the records of input partitions in topics of input offsets; partitions without one are left out."""
-    by_input = {topic.input_topic: topic for topic in found}
-    places = {
-        partition: TopicPartition(by_input[partition.topic].topic, partition.partition)
-        for partition in partitions
-        if partition.topic in by_input
-    }
-    logs = topics.log_ranges(places.values()) if places else {}
-    read = {
-        partition: read_kept(topics.bootstrap_servers, where, logs[where], partition, timeout_s)
-        for partition, where in places.items()
-    }
-    return {partition: kept for partition, kept in read.items() if kept is not None}
-
-
 def offsets_topics(topics: Topics, application: str, read: Iterable[str]) -> dict[str, OffsetsTopic]:
     """Return the topics of input offsets that exist, by the topic that their tasks read."""
     names = {
         name: input_offsets_topic(application, name if is_repartition_topic(application, name) else None)
         for name in read
     }
-    there = topics.describe(names.values())
-    return {name: OffsetsTopic(its, there[its].topic_id, name) for name, its in names.items() if its in there}
+    there = topics.describe([*names, *names.values()])
+    return {
+        name: OffsetsTopic(its, there[its].topic_id, there[name])
+        for name, its in names.items()
+        if name in there and its in there
+    }
+
+
+def kept_offsets(
+    topics: Topics, found: Mapping[str, OffsetsTopic], partitions: Iterable[TopicPartition], timeout_s: float
+) -> dict[TopicPartition, InputOffset]:
+    """Return the records of input partitions; those without one are left out.
+
+    Parameters
+    ----------
+    found
+        Topics of input offsets, by the topic that their tasks read.
+    """
+    places = {partition: TopicPartition(found[partition.topic].topic, partition.partition) for partition in partitions}
+    logs = topics.log_ranges(places.values())
+    read = {
+        partition: read_kept(topics.bootstrap_servers, where, logs[where], partition, timeout_s)
+        for partition, where in places.items()
+    }
+    return {partition: kept for partition, kept in read.items() if kept is not None}
 
 
 def input_offsets(
@@ -199,19 +210,17 @@ def input_offsets(
     read
         Topics that its tasks read.
     """
-    group = committed_offsets(topics.bootstrap_servers, application, timeout_s)
+    result = committed_offsets(topics.bootstrap_servers, application, timeout_s)
     found = offsets_topics(topics, application, read)
-    counts = topics.describe(found)
     unconfirmed = [
         partition
-        for name, topic in counts.items()
-        for partition in (TopicPartition(name, number) for number in range(topic.partitions))
-        if not is_confirmed(group.get(partition), found[name].topic_id)
+        for topic in found.values()
+        for partition in topic.partitions
+        if not is_confirmed(result.get(partition), topic.topic_id)
     ]
-    kept = kept_offsets(topics, found.values(), unconfirmed, timeout_s)
-    result = dict(group)
+    kept = kept_offsets(topics, found, unconfirmed, timeout_s)
     for partition in unconfirmed:
-        its = continuation(group.get(partition), kept.get(partition), found[partition.topic].topic_id)
+        its = continuation(result.get(partition), kept.get(partition), found[partition.topic].topic_id)
         if its is not None:
             result[partition] = GroupOffset(its.offset, commit_metadata.encode(its.times))
     return result
@@ -224,24 +233,13 @@ def keep_offsets(
 
     Where a topic of input offsets does not exist, the first run of the application records the group's offset.
     """
-    read = {where.topic for where in offsets}
-    found, inputs = offsets_topics(topics, application, read), topics.describe(read)
-    records = []
-    for where, committed in offsets.items():
-        if (topic := found.get(where.topic)) is not None:
-            times = commit_metadata.decode(committed.metadata)
-            kept = InputOffset(
-                offset=committed.next_offset,
-                topic_id=inputs[where.topic].topic_id,
-                sequence=0,
-                stream_time=times.partition_time,
-                store_times=dict(times.times),
-            )
-            place = TopicPartition(topic.topic, where.partition)
-            records.append(OffsetRecord(place, str(where).encode(), kept.encode()))
-    if not records:
+    found = offsets_topics(topics, application, {where.topic for where in offsets})
+    if not found:
         return
     with closing(RecordWriter(topics.bootstrap_servers, application, timeout_s, None)) as writer:
-        for record in records:
-            writer.keep_offset(record)
+        for where, committed in offsets.items():
+            if (topic := found.get(where.topic)) is not None:
+                times = commit_metadata.decode(committed.metadata)
+                kept = InputOffset.of(committed.next_offset, topic.input.topic_id, 0, times)
+                writer.keep_offset(OffsetRecord(TopicPartition(topic.topic, where.partition), where, kept))
         writer.flush()

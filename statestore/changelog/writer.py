@@ -27,6 +27,8 @@ from statestore.errors import (
     StateStoreError,
     TransactionTimedOutError,
 )
+from statestore.formats.input_offset import InputOffset
+from statestore.formats.offsets import offset_key
 from statestore.model import TopicPartition
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -46,11 +48,19 @@ _NO_LIMIT = 1_000_000_000
 
 
 class OffsetRecord(NamedTuple):
-    """A record for a topic of input offsets, and its partition there."""
+    """A record for a topic of input offsets.
+
+    Attributes
+    ----------
+    where
+        Its partition in that topic.
+    partition
+        The input partition.
+    """
 
     where: TopicPartition
-    key: bytes
-    value: bytes
+    partition: TopicPartition
+    kept: InputOffset
 
 
 class RecordWriter:
@@ -178,7 +188,8 @@ class RecordWriter:
 
     def keep_offset(self, record: OffsetRecord) -> None:
         """Write an input offset to its topic, with the other records of the commit; call it before the last flush."""
-        self.produce(record.where.topic, record.key, record.value, clock.now_ms(), record.where.partition)
+        topic, number = record.where
+        self.produce(topic, offset_key(record.partition), record.kept.encode(), clock.now_ms(), number)
 
     def poll(self) -> None:
         """Serve deliveries; call now and then while producing."""

@@ -166,8 +166,7 @@ class ApplicationDefinition(Definition):
             raise ValueError(f"store names must be distinct, found {names}")
         sent_to = {*self.output_topics, *(item.output_topic for item in self.aggregations)} | {self.dead_letter_topic}
         taken = {self.input_topic, *(store.changelog_of(self.name) for store in self.stores)}
-        repartitions = {repartition_topic(self.name, item.store) for item in self.aggregations}
-        taken |= repartitions
+        taken |= {repartition_topic(self.name, item.store) for item in self.aggregations}
         if mixed := sorted(taken.intersection(sent_to)):
             raise ValueError(
                 f"{mixed} cannot be output topics: they are the application's input, changelogs, or repartition topics"

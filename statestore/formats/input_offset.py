@@ -13,7 +13,7 @@ Times are ms since the epoch: the largest timestamp of the input, and the stream
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -43,6 +43,21 @@ class InputOffset(BaseModel):
     sequence: int = Field(ge=0)
     stream_time: int = UNKNOWN_TIME
     store_times: dict[str, int] = {}
+
+    @classmethod
+    def of(cls, offset: int, topic_id: str | None, sequence: int, times: CommitMetadata) -> Self:
+        """Return the value for a commit with these stream times."""
+        return cls(
+            offset=offset,
+            topic_id=topic_id,
+            sequence=sequence,
+            stream_time=times.partition_time,
+            store_times=dict(times.times),
+        )
+
+    def is_of(self, topic_id: str | None) -> bool:
+        """Return whether it is an offset of an input topic with this id, or one of the two ids is unknown."""
+        return None in (self.topic_id, topic_id) or self.topic_id == topic_id
 
     @property
     def times(self) -> CommitMetadata:

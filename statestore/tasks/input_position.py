@@ -83,7 +83,7 @@ def _recorded(spec: TaskSpec, group: ConsumerGroup, log: LogRange) -> Continuati
         return None
     if not spec.exactly_once or not is_confirmed(committed, spec.offsets_id):
         kept = read_kept(spec.bootstrap_servers, spec.offsets, log, spec.input, spec.kafka_timeout_s)
-    if kept is not None and None not in (kept.topic_id, spec.input_id) and kept.topic_id != spec.input_id:
+    if kept is not None and not kept.is_of(spec.input_id):
         if committed is None:
             raise InputOffsetError(
                 f"task {spec.task} of {spec.application.name} has read {spec.input} up to offset {kept.offset}, and "

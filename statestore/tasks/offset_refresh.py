@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from statestore import clock
 from statestore.changelog.group import GroupOffset, commit_offsets, committed_offsets
-from statestore.changelog.input_offsets import OffsetsTopic, kept_offsets, stamped
+from statestore.changelog.input_offsets import kept_offsets, offsets_topics, stamped
 from statestore.changelog.topics import Topics
 from statestore.definitions.application import ApplicationDefinition
 from statestore.formats import commit_metadata
-from statestore.formats.commit_metadata import CommitMetadata
 from statestore.model import TopicPartition
 
 #: Offsets are refreshed when they are this old.
@@ -33,25 +32,21 @@ def refresh_offsets(topics: Topics, application: ApplicationDefinition, timeout_
     KafkaUnavailableError
         If Kafka does not answer in time.
     """
-    parts = application.subtopologies
-    found = topics.describe([name for part in parts for name in (part.input_topic, part.offsets_topic)])
-    read = {
-        part.input_topic: OffsetsTopic(part.offsets_topic, found[part.offsets_topic].topic_id, part.input_topic)
-        for part in parts
-        if part.offsets_topic in found and part.input_topic in found
-    }
-    partitions = [TopicPartition(name, number) for name in read for number in range(found[name].partitions)]
+    read = [part.input_topic for part in application.subtopologies]
+    found = offsets_topics(topics, application.name, read)
     group = committed_offsets(topics.bootstrap_servers, application.name, timeout_s)
     now_ms = clock.now_ms()
-    refreshed = {
-        where: again
-        for where in partitions
-        if where in group and (again := _again(group[where], read[where.topic].topic_id, now_ms)) is not None
-    }
-    missing = [where for where in partitions if where not in group]
-    for where, kept in kept_offsets(topics, read.values(), missing, timeout_s).items():
-        if kept.topic_id in (None, found[where.topic].topic_id):
-            refreshed[where] = stamped(kept, read[where.topic].topic_id, now_ms, refreshed=True)
+    refreshed: dict[TopicPartition, GroupOffset] = {}
+    missing: list[TopicPartition] = []
+    for topic in found.values():
+        for where in topic.partitions:
+            if (committed := group.get(where)) is None:
+                missing.append(where)
+            elif (again := _again(committed, topic.topic_id, now_ms)) is not None:
+                refreshed[where] = again
+    for where, kept in kept_offsets(topics, found, missing, timeout_s).items():
+        if kept.is_of(found[where.topic].input.topic_id):
+            refreshed[where] = stamped(kept, found[where.topic].topic_id, now_ms, refreshed=True)
     if refreshed:
         commit_offsets(topics.bootstrap_servers, application.name, refreshed, timeout_s)
     return len(refreshed)
@@ -63,5 +58,5 @@ def _again(committed: GroupOffset, topic_id: str, now_ms: int) -> GroupOffset | 
     stamp = found.stamp_for(topic_id, committed.next_offset)
     if stamp is None or now_ms - REFRESH_MS < stamp.written_ms <= now_ms + clock.HOSTS_DIFFER_MS:
         return None
-    metadata = CommitMetadata(found.partition_time, found.times, stamp._replace(written_ms=now_ms, refreshed=True))
+    metadata = found._replace(stamp=stamp._replace(written_ms=now_ms, refreshed=True))
     return committed._replace(metadata=commit_metadata.encode(metadata))

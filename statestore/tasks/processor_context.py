@@ -27,7 +27,7 @@ class Forward(Protocol):
 
 
 class RecordContext:
-    """The task's side of a context: what it tells of the record being processed, and what a processor requests.
+    """The task's side of a context: the record being processed, and the requests of a processor.
 
     Attributes
     ----------

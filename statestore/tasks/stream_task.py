@@ -266,16 +266,10 @@ class StreamTask:
 
     def _commit_offset(self, times: CommitMetadata) -> dict[TopicPartition, int]:
         """Commit what was written, with the next input offset; return the last offset of each partition written to."""
-        spec, at = self._spec, self._next_offset
+        spec = self._spec
         self._sequence += 1
-        kept = InputOffset(
-            offset=at,
-            topic_id=spec.input_id,
-            sequence=self._sequence,
-            stream_time=times.partition_time,
-            store_times=dict(times.times),
-        )
-        self._writer.keep_offset(OffsetRecord(spec.offsets, str(self._input).encode(), kept.encode()))
+        kept = InputOffset.of(self._next_offset, spec.input_id, self._sequence, times)
+        self._writer.keep_offset(OffsetRecord(spec.offsets, self._input, kept))
         delivered = self._writer.flush()
         kill_switch.reached("flushed, input offsets not sent")
         self._writer.send_offsets(self._group, {self._input: stamped(kept, spec.offsets_id, clock.now_ms())})

@@ -1,4 +1,4 @@
-"""What the application's code writes and forwards: when it is taken, how it is checked, and where it is logged.
+"""Takes the writes and forwards of the application's code at the right time, checks them, and logs them.
 
 A change is taken only in the thread and at the time of a call of the application's code. Otherwise, it could come
 between the flush of the log and the commit of the store, and the store would have a row that its log lacks.

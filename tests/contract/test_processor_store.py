@@ -1,4 +1,4 @@
-"""What a processor can use of a store: reads and writes as in Kafka Streams, and nothing that belongs to the task."""
+"""A processor can read and write a store as in Kafka Streams, and reaches nothing that belongs to the task."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from tests.compositions import Composition
 from tests.integration.file_store import FileStore
 
 HOUR_MS = 3_600_000
-#: What a processor can use of every store, besides the methods of `calls_of`.
+#: Names that a processor can use with every store, besides the methods of `calls_of`.
 ATTRIBUTES = {"name", "format", "persistent", "transactional", "is_open", "is_empty", "expired_records"}
 COMMON = {*ATTRIBUTES, "position", "flush"}
-#: Some of what belongs to the task; the tests below also ask for all other names that a store has.
+#: Some names that belong to the task; the tests below also try all other names of a store.
 OF_THE_TASK = {
     *("init", "close", "commit", "sync", "rollback", "recover", "restore", "apply_changelog", "clear_offsets"),
     *("begin_record", "undo_record", "end_record", "log_changes_to", "tell_failures_to", "put_rows", "get_rows"),

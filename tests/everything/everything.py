@@ -49,17 +49,19 @@ class Everything:
 
     def show(self) -> bool:
         """Print the state of each part; return whether all are green."""
+        return all(each.state == "green" for each in self._shown())
+
+    def _shown(self) -> list[Standing]:
         found = self.states()
         self.tell(for_terminal(found))
-        return all(each.state == "green" for each in found)
+        return found
 
     def run(self) -> bool:
         """Run the stale parts, then the red ones again; return whether all parts are green afterwards.
 
         A part that was interrupted has no result, so the next run begins with it.
         """
-        self.show()
-        found = self.states()
+        found = self._shown()
         for state in ("stale", "red"):
             for each in found:
                 if each.state == state:

@@ -194,15 +194,16 @@ def test_rows_are_those_of_an_application_that_had_so_many_partitions_from_the_s
     assert values[0] == values[1]
 
 
+def _read_the_same(two: Two) -> None:
+    two.target.input = two.source.input
+    two.target.defined(input_topic=two.source.input)
+
+
 @pytest.mark.long
 def test_a_copy_goes_on_in_the_same_input_with_what_was_not_processed_yet(
     command: CatalogueCommand, tmp_path: Path
 ) -> None:
-    def read_the_same(two: Two) -> None:
-        two.target.input = two.source.input
-        two.target.defined(input_topic=two.source.input)
-
-    two = Two(command, tmp_path, 2, 2, change=read_the_same)
+    two = Two(command, tmp_path, 2, 2, change=_read_the_same)
     two.source.process_all(KEYS)
     for task in range(2):
         two.source.send([(key, b"1") for key in KEYS if partition_of(key, 2) == task], task, T0 + 100)
@@ -217,11 +218,7 @@ def test_a_copy_goes_on_in_the_same_input_with_what_was_not_processed_yet(
 def test_a_copy_counts_each_record_once_when_the_offsets_of_both_groups_have_expired(
     command: CatalogueCommand, tmp_path: Path
 ) -> None:
-    def read_the_same(two: Two) -> None:
-        two.target.input = two.source.input
-        two.target.defined(input_topic=two.source.input)
-
-    two = Two(command, tmp_path, 2, 2, change=read_the_same)
+    two = Two(command, tmp_path, 2, 2, change=_read_the_same)
     two.source.process_all(KEYS)
     two.source.forget_group()
     two.repartition("--yes")

@@ -1,4 +1,4 @@
-"""What user code can reach of its task: nothing. If it tries, the task ends, even if user code catches the error."""
+"""User code reaches nothing of its task. If it tries, the task ends, even if user code catches the error."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STORES = [
     {"name": "versioned", "kind": "versioned", "retention_ms": 120_000},
 ]
 NAMES = [str(store["name"]) for store in STORES]
-#: What a processor keeps beyond a call, as a user's module may.
+#: Objects that a processor keeps beyond a call, as a user's module may.
 KEPT: dict[str, Any] = {}
 
 

@@ -250,7 +250,7 @@ class World:
         return self.application.definition.store(name).engine
 
     def rest(self) -> None:
-        """Lose the group's offsets, as Kafka deletes those that nobody has committed for a week."""
+        """Lose the group's offsets, as Kafka deletes them a week after their last commit."""
         with suppress(KafkaException):  # it has none
             self.application.forget_group()
 

@@ -182,7 +182,7 @@ def offsets_topics(topics: Topics, application: str, read: Iterable[str]) -> dic
 def kept_offsets(
     topics: Topics, found: Mapping[str, OffsetsTopic], partitions: Iterable[TopicPartition], timeout_s: float
 ) -> dict[TopicPartition, InputOffset]:
-    """Return the records of input partitions; those without one are left out.
+    """Return the records of input partitions; those without one, or with one of a former input topic, are left out.
 
     Parameters
     ----------
@@ -195,7 +195,11 @@ def kept_offsets(
         partition: read_kept(topics.bootstrap_servers, where, logs[where], partition, timeout_s)
         for partition, where in places.items()
     }
-    return {partition: kept for partition, kept in read.items() if kept is not None}
+    return {
+        partition: kept
+        for partition, kept in read.items()
+        if kept is not None and kept.is_of(found[partition.topic].input.topic_id)
+    }
 
 
 def input_offsets(

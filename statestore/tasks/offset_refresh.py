@@ -45,8 +45,7 @@ def refresh_offsets(topics: Topics, application: ApplicationDefinition, timeout_
             elif (again := _again(committed, topic.topic_id, now_ms)) is not None:
                 refreshed[where] = again
     for where, kept in kept_offsets(topics, found, missing, timeout_s).items():
-        if kept.is_of(found[where.topic].input.topic_id):
-            refreshed[where] = stamped(kept, found[where.topic].topic_id, now_ms, refreshed=True)
+        refreshed[where] = stamped(kept, found[where.topic].topic_id, now_ms, refreshed=True)
     if refreshed:
         commit_offsets(topics.bootstrap_servers, application.name, refreshed, timeout_s)
     return len(refreshed)

@@ -13,6 +13,7 @@ import pytest
 
 from statestore import clock
 from statestore.changelog.group import ConsumerGroup, GroupOffset, commit_offsets
+from statestore.changelog.input_offsets import input_offsets
 from statestore.changelog.topics import OFFSETS_CONFIG, Topics
 from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import CommitMetadata
@@ -142,6 +143,7 @@ def test_an_input_that_was_made_anew_is_for_a_person_to_continue(application: Ap
     broker.delete_topic(application.servers, application.input)
     broker.create_topic(application.servers, application.input)
     application.send([*INPUT, *LATER])
+    assert input_offsets(topics, application.name, [application.input], 60) == {}
     after = topics.require(application.input).topic_id
     assert f"expected the topic id {before}, found {after}" in application.fails("InputOffsetError", input_id=after)
     _set_by_tools(application, 3)

@@ -157,6 +157,7 @@ def task_specs(
             max_batch_bytes=min(limits, default=None),
             timestamps=bounds_of(configs.values()),
             archive=archive,
+            accept_loss=settings.accept_loss,
             progress=None
             if progress is None
             else progress / f"{application.name}-{subtopology}_{partition.partition}.json",

@@ -14,6 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
+from statestore.archive.archive import ArchiveSpec
 from statestore.archive.fetch import fetch
 from statestore.archive.grown_from import continuing
 from statestore.archive.layout import StoreDirectory
@@ -87,6 +88,53 @@ def known_of(spec: StorePartitionSpec) -> Manifest | None:
     assert spec.archive is not None
     objects = spec.archive.open()
     return newest_snapshot(objects, history(objects, snapshot_directory(spec, spec.archive)))
+
+
+def with_archived_evidence(specs: Sequence[StorePartitionSpec], seen: Sequence[Inspection]) -> list[Inspection]:
+    """Return inspections; if nothing is known of a store, its newest snapshot is its record, suspect or not.
+
+    A store that lives in the archive is left out: here is only a copy, which is judged as one.
+
+    Raises
+    ------
+    ArchiveUnavailableError, ArchiveAccessError
+        If the archive cannot be read.
+    """
+    found = list(seen)
+    groups: dict[ArchiveSpec, list[int]] = {}
+    for at, spec in enumerate(specs):
+        if spec.archive is not None and seen[at].had.is_unknown and not lives_in_archive(spec) and not spec.is_global:
+            groups.setdefault(spec.archive, []).append(at)
+    for archive, members in groups.items():
+        objects = archive.open()
+        listed = listed_histories(objects, archive.cluster, [snapshot_directory(specs[at], archive) for at in members])
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for at, known in zip(members, pool.map(partial(_had_by_snapshots, objects), listed), strict=True):
+                if known is not None:
+                    found[at] = found[at]._replace(record=known.record, had=known)
+    return found
+
+
+def had_by_archive(spec: StorePartitionSpec) -> Had | None:
+    """Return the content of a store by its newest snapshot; None if it has none, or there is no archive.
+
+    Raises
+    ------
+    ArchiveUnavailableError, ArchiveAccessError
+        If the archive cannot be read.
+    """
+    if spec.archive is None:
+        return None
+    objects = spec.archive.open()
+    return _had_by_snapshots(objects, history(objects, snapshot_directory(spec, spec.archive)))
+
+
+def _had_by_snapshots(objects: ObjectStore, found: History) -> Had | None:
+    newest = newest_snapshot(objects, found)
+    if newest is not None:
+        return had(newest.record, newest.committed, anything=newest.committed is not None)
+    unreadable = any(one.name.generation == found.generation for one in found.snapshots)
+    return Had(anything=True) if unreadable else None
 
 
 def listed_histories(objects: ObjectStore, cluster: str, directories: Sequence[StoreDirectory]) -> list[History]:

@@ -35,6 +35,8 @@ class Had(NamedTuple):
         What lies in its place is the store of another partition, of whose log nothing is known here.
     uncommitted
         It could be read, and no commit has ever reached it.
+    in_memory
+        It is kept in memory: between two runs, its log is all there is of it.
     """
 
     anything: bool
@@ -42,6 +44,12 @@ class Had(NamedTuple):
     record: StoreRecord | None = None
     foreign: bool = False
     uncommitted: bool = False
+    in_memory: bool = False
+
+    @property
+    def is_unknown(self) -> bool:
+        """True if neither the store nor a record shows what it had, not even that it had nothing."""
+        return not self.anything and (self.record is None or self.record.is_begun)
 
 
 class Supply(NamedTuple):
@@ -58,6 +66,8 @@ class Supply(NamedTuple):
         None: it was not cut, or that cannot be told.
     stream_time
         Rows with a smaller time (ms), less their store's retention, have expired; None: not asked.
+    first_time
+        Largest time (ms) of the first rows that the log still has; None: not asked, or it has none.
     lacks_versions
         As `replacement.may_lack_versions` says of what the store had.
     """
@@ -67,6 +77,7 @@ class Supply(NamedTuple):
     cut_at: int | None = None
     stream_time: int | None = None
     lacks_versions: bool = False
+    first_time: int | None = None
 
 
 class Lost(NamedTuple):
@@ -97,13 +108,34 @@ def rebuild_loss(had: Had, supply: Supply, *, retention_ms: int | None, now_ms: 
 
     Notes
     -----
-    Rows that are past the store's own retention at the log's stream time are no loss. No row is taken to be younger
-    than its record: so where records were deleted by age, the rows have that age, too.
+    A log that does not begin at 0 once had records, so it is evidence even if nothing is known of the store. Rows that
+    are past the store's own retention at the log's stream time are no loss. A log loses records in their order: if its
+    first rows have expired, so have those before them. Nor does an in-memory store lose what Kafka deletes by age.
     """
-    found = _rebuild_loss(had, supply, retention_ms, now_ms) if had.anything else _NOTHING
+    judge_store = _rebuild_loss if had.anything else _loss_of_unknown
+    found = judge_store(had, supply, retention_ms, now_ms)
     if had.foreign and found.loss is not Loss.LIKELY:
         return Lost(Loss.UNPROVEN, "in its place is the store of another store partition, perhaps its only copy")
     return found
+
+
+def _loss_of_unknown(had: Had, supply: Supply, retention_ms: int | None, now_ms: int) -> Lost:
+    """Return what a rebuild would lose of an unknown store: only its log shows it."""
+    if supply.changelog is None or supply.log.start <= (needed_from(had.record, supply.changelog) or 0):
+        return _NOTHING
+    seems_expired = f"its changelog begins at offset {supply.log.start}, and what was before seems to have expired"
+    return _lost_start(had, supply, retention_ms, now_ms) or Lost(Loss.UNPROVEN, seems_expired)
+
+
+def _lost_start(had: Had, supply: Supply, retention_ms: int | None, now_ms: int) -> Lost | None:
+    """Return the loss of records at the start of the log; None if the store needs none of them."""
+    needed, start = needed_from(had.record, supply.changelog), supply.log.start
+    if start <= (needed or 0) or _has_expired(had, supply, retention_ms):
+        return None
+    if had.in_memory and _has_gone_by_age(had, supply, retention_ms, now_ms):
+        return None
+    known = "" if needed is None else f", but is needed from {needed} on"
+    return Lost(Loss.LIKELY, f"its changelog begins at offset {start}{known}", Status.TRUNCATED)
 
 
 def _rebuild_loss(had: Had, supply: Supply, retention_ms: int | None, now_ms: int) -> Lost:
@@ -113,19 +145,15 @@ def _rebuild_loss(had: Had, supply: Supply, retention_ms: int | None, now_ms: in
     if record is not None and record.topic_id != supply.changelog.topic_id:
         why = f"its changelog was topic {record.topic_id} and is now topic {supply.changelog.topic_id}"
         return Lost(Loss.LIKELY, why, Status.REPLACED)
-    seen = (
-        0 if had.committed is None else next_offset(had.committed, record.seen_end(had.committed) if record else None)
-    )
+    seen = _seen(had)
     if seen > log.high_watermark:
         why = f"it had offsets up to {seen - 1}, but its changelog ends at {log.high_watermark}"
         return Lost(Loss.LIKELY, why, Status.AHEAD)
     if supply.cut_at is not None:
         why = f"its changelog was cut at offset {supply.cut_at} and has other records from there on"
         return Lost(Loss.LIKELY, why, Status.AHEAD)
-    needed = record.needed_from if record else None
-    if log.start > (needed or 0) and not _has_expired(had, supply, retention_ms, now_ms):
-        known = "" if needed is None else f", but is needed from {needed} on"
-        return Lost(Loss.LIKELY, f"its changelog begins at offset {log.start}{known}", Status.TRUNCATED)
+    if (lost := _lost_start(had, supply, retention_ms, now_ms)) is not None:
+        return lost
     if log.start >= log.high_watermark and not log.start:
         if had.uncommitted and record is not None and record.end == 0 and not record.adopted:
             return Lost(Loss.UNPROVEN, "its changelog was empty when it was begun, and nothing in it was committed")
@@ -143,19 +171,41 @@ def _rebuild_loss(had: Had, supply: Supply, retention_ms: int | None, now_ms: in
 
 def needs_stream_time(spec: StorePartitionSpec, record: StoreRecord | None, log: LogRange) -> bool:
     """True where only the log's stream time can tell whether what it has lost at its start has expired."""
-    needed = record.needed_from if record else None
-    return spec.store.row_retention_ms is not None and log.start > (needed or 0)
+    return spec.store.row_retention_ms is not None and log.start > (needed_from(record, spec.changelog) or 0)
 
 
-def _has_expired(had: Had, supply: Supply, retention_ms: int | None, now_ms: int) -> bool:
+def needed_from(record: StoreRecord | None, changelog: ChangelogSpec | None) -> int | None:
+    """Return the first offset of the log that a rebuild needs, by a record of a store with that log; None: unknown."""
+    if record is None or record.is_begun or changelog is None or record.topic_id != changelog.topic_id:
+        return None
+    return record.needed_from
+
+
+def _seen(had: Had) -> int:
+    """Return the offset before which the store has seen all of its log."""
+    if had.committed is None:
+        return 0
+    return next_offset(had.committed, had.record.seen_end(had.committed) if had.record else None)
+
+
+def _has_expired(had: Had, supply: Supply, retention_ms: int | None) -> bool:
     """True if all that the log has lost at its start is past the store's retention."""
-    if retention_ms is None or supply.stream_time is None or supply.changelog is None:
+    if retention_ms is None or supply.stream_time is None:
         return False
     oldest = supply.stream_time - retention_ms
-    if had.record is not None and had.record.stream_time is not None:
-        return had.record.stream_time < oldest
-    deleted_ms = supply.changelog.deleted_after_ms
-    return had.record is None and deleted_ms is not None and now_ms - deleted_ms + clock.BROKERS_DIFFER_MS < oldest
+    if supply.first_time is not None and supply.first_time < oldest:
+        return True
+    latest = had.record.stream_time if had.record else None
+    return latest is not None and latest < oldest and supply.log.start <= _seen(had)
+
+
+def _has_gone_by_age(had: Had, supply: Supply, retention_ms: int | None, now_ms: int) -> bool:
+    """True if Kafka may have deleted by age all that the log has lost at its start."""
+    deleted_ms = supply.changelog.deleted_after_ms if supply.changelog else None
+    if retention_ms is None or deleted_ms is None:
+        return False
+    latest = had.record.stream_time if had.record else None
+    return latest is None or latest - retention_ms <= now_ms - deleted_ms + clock.BROKERS_DIFFER_MS
 
 
 class Inspection(NamedTuple):
@@ -192,6 +242,11 @@ class Inspection(NamedTuple):
     trouble: Standing | None = None
     file: str | None = None
     had: Had = Had(anything=False)
+
+    @property
+    def holds_nothing(self) -> bool:
+        """True if the store does not exist, or has neither a row nor an offset."""
+        return not self.present or (self.committed is None and self.empty and self.trouble is None)
 
 
 def row(spec: StorePartitionSpec, status: Status, action: Action, detail: str) -> VerifyRow:
@@ -239,7 +294,7 @@ def unread(spec: StorePartitionSpec, seen: Inspection, log: LogRange, now_ms: in
     """
     if spec.changelog is None or seen.trouble is not None:
         return None
-    if not seen.present or (seen.committed is None and seen.empty):
+    if seen.holds_nothing:
         start = log.start
     elif seen.committed is not None and _standing(spec, seen, log, now_ms).status is Status.LAGGING:
         start = next_offset(seen.committed, _seen_end(seen))
@@ -278,6 +333,8 @@ def judge(spec: StorePartitionSpec, seen: Inspection, supply: Supply, first: int
         found = _without_log(spec, seen)
     elif seen.present and supply.cut_at is not None:
         found = Standing(Status.AHEAD, Action.FULL, f"the changelog was cut at offset {supply.cut_at}")
+    elif seen.present and seen.holds_nothing and lost.loss is Loss.LIKELY:
+        found = Standing(lost.status, Action.FULL, "it has nothing of its changelog")
     elif seen.present:
         found = _of_present(spec, seen, log, first, now_ms)
     elif first is None and lost.loss is Loss.NONE:

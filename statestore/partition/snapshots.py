@@ -29,7 +29,7 @@ from statestore.changelog.epochs import LogComparison, compare_ends
 from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import SnapshotError, StateStoreError, StoreCorruptedError
 from statestore.objects.store import ObjectStore
-from statestore.partition.changelog_time import stream_time_at_least
+from statestore.partition.changelog_time import LogTimes, log_times
 from statestore.partition.generations import known_origin, outdated, snapshot_directory
 from statestore.partition.judgement import (
     Had,
@@ -261,15 +261,16 @@ def snapshot_loss(spec: StorePartitionSpec, snapshot: Manifest) -> Lost:
         return Lost(Loss.LIKELY, f"changelog topic {spec.partition.topic} does not exist")
     servers, timeout_s, where = spec.bootstrap_servers, spec.kafka_timeout_s, spec.partition
     log = Topics(servers, timeout_s).log_ranges([where])[where]
-    time_ms = stream_time_at_least(spec, log) if needs_stream_time(spec, snapshot.record, log) else None
+    times = log_times(spec, log) if needs_stream_time(spec, snapshot.record, log) else LogTimes()
     lost = rebuild_loss(
         Had(snapshot.committed is not None, snapshot.committed, snapshot.record),
         Supply(
             spec.changelog,
             log,
             cut_at(compared_end(spec, snapshot)),
-            time_ms,
+            times.latest,
             may_lack_versions(spec, snapshot.committed, log),
+            times.first,
         ),
         retention_ms=spec.store.row_retention_ms,
         now_ms=clock.now_ms(),

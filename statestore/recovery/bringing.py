@@ -15,6 +15,7 @@ from statestore.archive.manifest import Manifest
 from statestore.errors import StateStoreError
 from statestore.partition.archived import lives_in_archive, look_into_archive
 from statestore.partition.generations import replaced_with, superseded
+from statestore.partition.judgement import may_be_archived, waits_for_loss
 from statestore.partition.snapshots import Needs
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import failed, restore
@@ -26,7 +27,7 @@ from statestore.statedir.swap import locked_task
 from statestore.verification.check import check, check_archived
 from statestore.verification.options import VerifyOptions
 
-_NOTHING_HERE = (Status.EMPTY, Status.MISSING, Status.LAGGING)
+_NOTHING_HERE = (Status.EMPTY, Status.MISSING, Status.LAGGING, Status.TRUNCATED)
 _OFFSETS, _SCAN = VerifyOptions(depth="offsets"), VerifyOptions(depth="scan")
 
 
@@ -76,17 +77,20 @@ def _not_usable(store: StorePartitionSpec) -> str | None:
     if not may_be_brought(store):
         return None
     with locked_task(store.paths, store.lock_wait_s):
-        found = check(store, _OFFSETS)
+        found, record = check(store, _OFFSETS), read_record(store.paths, store.store.name)
         if not lives_in_archive(store):
-            return f"it is {found.status}: {found.detail}" if found.action is Action.FULL else None
-        if found.committed is None and found.status in _NOTHING_HERE and found.action is not Action.BY_HAND:
+            rebuilt = found.action is Action.FULL or (waits_for_loss(found) and may_be_archived(found))
+            return f"it is {found.status}: {found.detail}" if rebuilt else None
+        # A store that never had anything here is no evidence: the archive shows what its log has lost.
+        judged_here = found.action is Action.BY_HAND and record is not None and record.committed is not None
+        if found.committed is None and found.status in _NOTHING_HERE and not judged_here:
             begins = check_archived(store, _OFFSETS).status is Status.EMPTY
             return None if begins else f"it is not on this node: {found.detail or found.status}"
         if store.archive is not None and (other := superseded(store, store.archive)) is not None:
             return other
         if (unpublished := replaced_with(store)) is not None:
             return f"what was put here by {unpublished} was never published"
-        why = _not_its_logs(store, found, read_record(store.paths, store.store.name))
+        why = _not_its_logs(store, found, record)
         return why if why is None or _is_in_archive(store, found) else None
 
 

@@ -84,7 +84,8 @@ def _decide(spec: RestoreSpec, found: VerifyRow) -> DecidedMode:
     store, request = spec.store, spec.request
     if lives_in_archive(store):
         return _decide_archived(spec, found)
-    held = None if found.action in (Action.LATER, Action.BY_HAND) else _only_in_archive(store, found)
+    undecided = found.action is Action.LATER or (found.action is Action.BY_HAND and not waits_for_loss(found))
+    held = None if undecided else _only_in_archive(store, found)
     if held is not None:
         lost, needs = held
         cause = {"loss": lost.loss, "loss_detail": lost.why, "loss_cause": lost.status}

@@ -269,7 +269,7 @@ def _replace(
         loss = found.loss if found.loss is not None and not covered else Loss.UNPROVEN
         verdict = _verdict(store, found, loss)
         begins = f"snapshot {spec.request.snapshot} by hand: {against}" if against else ""
-        if not begins and loss is Loss.LIKELY:
+        if not begins and loss is Loss.LIKELY and spec.may_begin_generation:
             begins = f"an accepted loss: {found.loss_detail}"
         exact = None if mode != "full" or store.store.rows_are_records else not _lacks_versions(store, logs)
         if not begins and exact is False and loss is not Loss.NONE:

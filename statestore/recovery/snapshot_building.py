@@ -12,10 +12,10 @@ from typing import NamedTuple
 from statestore import clock
 from statestore.archive.grown_from import beginning
 from statestore.durable import write_durably
-from statestore.errors import SnapshotError, StateStoreError, StoreBehindLogStartError
+from statestore.errors import SnapshotError, StateStoreError
 from statestore.objects.path import Location
 from statestore.partition.archived import lives_in_archive
-from statestore.partition.changelog_time import stream_time_at_least
+from statestore.partition.changelog_time import LogTimes, log_times
 from statestore.partition.generations import newest_generation, replaced_with
 from statestore.partition.judgement import LACKS_VERSIONS, Had, Lost, Supply, rebuild_loss
 from statestore.partition.replacement import may_lack_versions
@@ -108,13 +108,8 @@ def snapshot_from_log(
             built = restore(spec)
             if built.failure is not None:
                 return built
-            lost = incomplete_log(store) if built.mode == "full" else None
-            if lost is not None and lost.loss is Loss.LIKELY and not accept_loss:
-                raise StoreBehindLogStartError(
-                    f"{store.store_partition}: {lost.why}: a snapshot of that log would lack what came before; have "
-                    "`process` publish the store itself, or begin with an earlier snapshot"
-                )
-            if lost is not None and accept_loss:
+            lost = incomplete_log(store) if accept_loss and built.mode == "full" else None
+            if lost is not None:
                 begins = beginning(f"an accepted loss: {lost.why}", newest_generation(store))
                 write_durably(there.paths.snapshot(store.store.name), begins)
             assert store.archive is not None
@@ -148,12 +143,10 @@ def _begin_generation(store: StorePartitionSpec) -> None:
 def incomplete_log(store: StorePartitionSpec) -> Lost | None:
     """Say what a log has lost which its store may have had, so that its fold lacks it; None: nothing."""
     log = store_logs(store)[store.partition]
-    time = None
-    if store.store.row_retention_ms is not None and log.start:
-        time = stream_time_at_least(store, log)
+    times = log_times(store, log) if store.store.row_retention_ms is not None and log.start else LogTimes()
     lost = rebuild_loss(
         Had(anything=True),
-        Supply(store.changelog, log, stream_time=time),
+        Supply(store.changelog, log, stream_time=times.latest, first_time=times.first),
         retention_ms=store.store.row_retention_ms,
         now_ms=clock.now_ms(),
     )

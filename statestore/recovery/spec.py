@@ -38,6 +38,9 @@ class RestoreSpec(NamedTuple):
         What many machines have built of it, which is to be put together: a build in the archive; None: nothing.
     publish
         Whether a snapshot of the restored store is published, if there is an archive.
+    may_begin_generation
+        Whether a store that lacks something begins a generation of snapshots. One on a pod, whose application would
+        restore the same, does not.
     """
 
     store: StorePartitionSpec
@@ -48,6 +51,7 @@ class RestoreSpec(NamedTuple):
     progress: Location | None = None
     quarantine_s: float = QUARANTINE_KEPT_S
     publish: bool = True
+    may_begin_generation: bool = True
     diverged: bool = False
     from_log: bool = False
     build: str | None = None

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 from statestore import clock
 from statestore.errors import ArchiveAccessError, ArchiveUnavailableError, DiskSpaceError, StateStoreError
 from statestore.model import TaskId
+from statestore.partition.judgement import may_be_archived, waits_for_loss
 from statestore.partition.replacement import clear_built
 from statestore.partition.restore_points import restore_points
 from statestore.partition.spec import StorePartitionSpec
@@ -24,7 +25,7 @@ from statestore.recovery.planning import estimated_bytes, store_logs
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import Staging
 from statestore.recovery.task_cleanup import size_of
-from statestore.reports import Action, RestoreRow, VerifyRow
+from statestore.reports import Action, RestoreRow, Status, VerifyRow
 from statestore.requests.restore import RestoreRequest
 from statestore.statedir.swap import locked_task
 
@@ -170,7 +171,7 @@ def warm_stores(
     """
     why = dict(obstacles)
     for spec, row in zip(specs, found, strict=True):
-        if spec.exactly_once and not spec.live.exists() and row.action in (Action.LATER, Action.BY_HAND):
+        if spec.exactly_once and not spec.live.exists() and _is_left(row):
             why.setdefault(spec.task, f"store {spec.store.name} is {row.status}: {row.detail}")
     rows: list[WarmRow | None] = []
     asked: list[RestoreSpec] = []
@@ -178,14 +179,21 @@ def warm_stores(
         judged = _judged(spec, row, why.get(spec.task), acceptable_lag)
         rows.append(judged)
         if judged is None:
-            request = RestoreRequest(mode="auto")
+            request = RestoreRequest(mode="auto", accept_loss=_is_nowhere_else(row))
             asked.append(
                 RestoreSpec(
-                    spec, request, how.label, how.run_bytes, progress=how.progress, quarantine_s=0.0, publish=False
+                    spec,
+                    request,
+                    how.label,
+                    how.run_bytes,
+                    progress=how.progress,
+                    quarantine_s=0.0,
+                    publish=False,
+                    may_begin_generation=False,
                 )
             )
     restored = iter(_restored(asked, how))
-    done = [_warmed(next(restored)) if row is None else row for row in rows]
+    done = [_warmed(next(restored), looked) if row is None else row for row, looked in zip(rows, found, strict=True)]
     return [_with_task(row, spec, done) for row, spec in zip(done, specs, strict=True)]
 
 
@@ -196,7 +204,7 @@ def _judged(spec: StorePartitionSpec, found: VerifyRow, obstacle: str | None, ac
     if obstacle is not None:
         detail = f"the task is left to the application: {obstacle}"
         return row._replace(outcome="left", detail=detail, retriable=found.action is Action.LATER)
-    if found.action in (Action.LATER, Action.BY_HAND):
+    if _is_left(found):
         return row._replace(outcome="left", retriable=found.action is Action.LATER)
     if is_made_empty(spec, found):
         return None
@@ -205,6 +213,20 @@ def _judged(spec: StorePartitionSpec, found: VerifyRow, obstacle: str | None, ac
     if found.action is Action.TAIL and found.lag is not None and found.lag <= acceptable_lag:
         return row._replace(detail=f"{found.lag} offsets are left, which the application reads itself")
     return None
+
+
+def _is_left(found: VerifyRow) -> bool:
+    """Return whether a store needs a decision, or cannot be looked at yet."""
+    return found.action is Action.LATER or (found.action is Action.BY_HAND and not _is_nowhere_else(found))
+
+
+def _is_nowhere_else(found: VerifyRow) -> bool:
+    """True if this machine has nothing of a store, and its log has lost its start.
+
+    The application itself would begin with the rest of the log, and no copy here is replaced.
+    """
+    nothing_here = found.committed is None and found.status in (Status.MISSING, Status.TRUNCATED)
+    return nothing_here and waits_for_loss(found) and may_be_archived(found)
 
 
 def _restored(specs: Sequence[RestoreSpec], how: Warming) -> list[RestoreRow]:
@@ -236,14 +258,16 @@ def _give_back(store: StorePartitionSpec) -> None:
         staging.clear()
 
 
-def _warmed(row: RestoreRow) -> WarmRow:
+def _warmed(row: RestoreRow, found: VerifyRow) -> WarmRow:
     failure = row.failure
+    lacks = f"{found.loss_detail}: rows may be missing, as if the application restored it"
+    detail = lacks if row.mode == "full" and _is_nowhere_else(found) else ""
     return WarmRow(
         row.application,
         row.store,
         row.task,
         "warmed" if row.outcome == "restored" else "ready" if failure is None else "failed",
-        "" if failure is None else f"{failure.kind}: {failure.message}",
+        detail if failure is None else f"{failure.kind}: {failure.message}",
         None if row.before is None else row.before.value,
         row.mode,
         row.snapshot,

@@ -171,6 +171,10 @@ class TaskPaths:
         """Record of the store."""
         return self.own_dir / f"store-{store}.json"
 
+    def memory_record(self, store: str) -> Path:
+        """Record of an in-memory store."""
+        return self.own_dir / f"memory-{store}.json"
+
     def recorded_stores(self) -> list[str]:
         """Names of the stores that there is a record of."""
         found = self.own_dir.glob("store-*.json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -58,6 +59,11 @@ class StoreRecord(BaseModel):
     restored_by: str | None = None
     exact: bool | None = None
 
+    @property
+    def is_begun(self) -> bool:
+        """True if it was written before its store was created: it does not show what an earlier store had."""
+        return self.committed is None and self.caught_up_ms == 0 and self.restored_by is None
+
     def seen_end(self, committed: int | None) -> int | None:
         """Offset before which a store with this committed offset has seen all; None: not recorded."""
         return self.end if committed is not None and committed >= (self.committed or 0) else None
@@ -75,14 +81,32 @@ class StoreRecord(BaseModel):
 
 def read_record(paths: TaskPaths, store: str) -> StoreRecord | None:
     """Return the record, or None where there is none that can be read."""
-    try:
-        with about(paths.record(store)):
-            return StoreRecord.model_validate_json(read_checked(paths.record(store)))
-    except (FileNotFoundError, ValueError):
-        return None
+    return _read(paths.record(store))
+
+
+def read_memory_record(paths: TaskPaths, store: str) -> StoreRecord | None:
+    """Return the record of an in-memory store from its last run; None if it is missing or damaged."""
+    return _read(paths.memory_record(store))
 
 
 def write_record(paths: TaskPaths, store: str, record: StoreRecord) -> None:
     """Write down what is known of the store on disk, durably; its holder must still have the task's locks."""
+    _write(paths, paths.record(store), record)
+
+
+def write_memory_record(paths: TaskPaths, store: str, record: StoreRecord) -> None:
+    """Replace the record of an in-memory store; its task's locks must be held, as for `write_record`."""
+    _write(paths, paths.memory_record(store), record)
+
+
+def _read(path: Path) -> StoreRecord | None:
+    try:
+        with about(path):
+            return StoreRecord.model_validate_json(read_checked(path))
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _write(paths: TaskPaths, path: Path, record: StoreRecord) -> None:
     require_locks(paths)
-    write_checked(paths.record(store), record.model_dump_json())
+    write_checked(path, record.model_dump_json())

@@ -38,6 +38,8 @@ class TaskSpec(BaseModel):
         File in which the task says how far it is; None: nowhere.
     archive
         Where snapshots of its stores are published; None: nowhere.
+    accept_loss
+        An in-memory store may begin with what its changelog still has, also if that has lost something.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -58,6 +60,7 @@ class TaskSpec(BaseModel):
     resume_from_position: bool = False
     progress: Location | None = None
     archive: ArchiveSpec | None = None
+    accept_loss: bool = False
 
     @property
     def subtopology(self) -> Subtopology:

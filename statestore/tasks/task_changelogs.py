@@ -10,7 +10,7 @@ from statestore.changelog.epochs import log_ends
 from statestore.changelog.reader import LogReader, first_offset
 from statestore.changelog.topics import LogRange, Topics
 from statestore.model import TopicPartition
-from statestore.partition.changelog_time import stream_time_at_least
+from statestore.partition.changelog_time import LogTimes, log_times
 from statestore.partition.cuts import find_cuts
 from statestore.partition.replacement import may_lack_versions
 from statestore.partition.replay import replay
@@ -92,9 +92,9 @@ class TaskChangelogs:
         """Return the offset of each changelog's first record with such a timestamp (ms) or a later one."""
         return self._topics().first_from(times) if times else {}
 
-    def stream_time(self, spec: StorePartitionSpec, log: LogRange) -> int | None:
-        """Return a time (ms) that a window or session store's changelog has reached; None: it does not tell."""
-        return stream_time_at_least(spec, log)
+    def times(self, spec: StorePartitionSpec, log: LogRange) -> LogTimes:
+        """Return the times of the first and last rows in a window or session store's changelog."""
+        return log_times(spec, log)
 
     def may_lack_versions(self, spec: StorePartitionSpec, committed: int | None, log: LogRange) -> bool:
         """Tell whether compaction may have removed something that a versioned store has up to its committed offset."""

@@ -7,27 +7,36 @@ store goes to quarantine. It is not replaced if its changelog has lost what it h
 
 from __future__ import annotations
 
-from dataclasses import replace
+import logging
 from typing import NamedTuple, NoReturn
 
 from statestore import clock, kill_switch
 from statestore.changelog.standing import next_offset
 from statestore.changelog.topics import LogRange
-from statestore.durable import remove_durably
+from statestore.durable import remove_durably, remove_tree
 from statestore.errors import (
+    ArchiveAccessError,
+    ArchiveUnavailableError,
     ChangelogReplacedError,
     RebuildError,
     StoreAheadError,
     StoreBehindLogStartError,
 )
+from statestore.partition.archived import had_by_archive
 from statestore.partition.inspection import had, inspect
 from statestore.partition.judgement import Had, Lost, Supply, needs_stream_time, rebuild_loss, standing_of
 from statestore.partition.needed_offsets import advanced_need, recorded_need
 from statestore.partition.quarantine import keep_set_aside
-from statestore.partition.replacement import clear_built, require_tombstones, staged_context
+from statestore.partition.replacement import require_tombstones
 from statestore.reports import Action, Loss, Status, StoreFigures
 from statestore.statedir.context import forget_mode, store_context
-from statestore.statedir.record import StoreRecord, read_record, write_record
+from statestore.statedir.record import (
+    StoreRecord,
+    read_memory_record,
+    read_record,
+    write_memory_record,
+    write_record,
+)
 from statestore.statedir.seal import break_seal, check_seal, forget_digests, seal
 from statestore.statedir.sidecar import Judgement
 from statestore.statedir.swap import swap
@@ -36,7 +45,10 @@ from statestore.stores.rocksdb_options import ConfigSetter
 from statestore.stores.serdes import load_serde
 from statestore.stores.typed import AnyStore
 from statestore.tasks.spec import TaskSpec
+from statestore.tasks.staged_store import StagedStore, build_staged, known_stream_time
 from statestore.tasks.task_changelogs import ChangelogEnd, TaskChangelogs
+
+_log = logging.getLogger(__name__)
 
 #: Name in quarantine of what a task has replaced.
 _QUARANTINED_AS = "process"
@@ -97,6 +109,8 @@ class TaskStore:
         self._changelogs = changelogs
         self._config_setter = config_setter
         self._restored = 0
+        self._restore_ns = 0.0
+        self._is_new = False
         self._rebuilt: str | None = None
         self._end = ChangelogEnd()
         self._before = _Before(None)
@@ -126,6 +140,7 @@ class TaskStore:
         paths, definition = self._spec.paths, self._spec.store
         try:
             there = self.store.persistent and self._spec.live.exists()
+            self._is_new = self.store.persistent and not there
             if not there:
                 for of_lost in (paths.offsets(self._name), paths.snapshot(self._name)):
                     remove_durably(of_lost)
@@ -162,7 +177,13 @@ class TaskStore:
     @property
     def record(self) -> StoreRecord | None:
         """Its record; None if there is none."""
-        return read_record(self._spec.paths, self._name) if self.store.persistent else None
+        read = read_record if self.store.persistent else read_memory_record
+        return read(self._spec.paths, self._name)
+
+    def write_record(self, record: StoreRecord) -> None:
+        """Replace its record."""
+        write = write_record if self.store.persistent else write_memory_record
+        write(self._spec.paths, self._name, record)
 
     def recover(self, log: LogRange, end: ChangelogEnd, cut: int | None, asked_ms: int) -> None:
         """Bring the store to the end of its changelog; rebuild it if it cannot be used as it is.
@@ -180,7 +201,7 @@ class TaskStore:
             If it cannot catch up, and its changelog may have lost what it has.
         """
         keep_set_aside(self._spec.paths, self._name)
-        reason = self.damage or self._catch_up(log, cut)
+        reason = self.damage or self._catch_up(log, cut, asked_ms)
         if reason is not None:
             if self.store.is_open:
                 self.store.close(clean=False)
@@ -188,10 +209,9 @@ class TaskStore:
         self.damage = None
         self._end = end
         self.caught_up_ms = asked_ms
-        if self.store.persistent:
-            write_record(self._spec.paths, self._name, self.known().model_copy(update={"caught_up_ms": asked_ms}))
+        self.write_record(self.known().model_copy(update={"caught_up_ms": asked_ms}))
 
-    def _catch_up(self, log: LogRange, cut: int | None) -> RebuildError | None:
+    def _catch_up(self, log: LogRange, cut: int | None, asked_ms: int) -> RebuildError | None:
         """Bring a store that can be used to the end of its changelog; say why it has to be rebuilt instead."""
         store, topic, record = self.store, self._task.changelogs[self._name], self.record
         offset = store.committed_offset(self.changelog)
@@ -203,13 +223,19 @@ class TaskStore:
         of_records = self._spec.store.rows_are_records
         now_ms = clock.now_ms()
         found = standing_of(committed, log, record, topic, empty=empty, now_ms=now_ms, rows_are_records=of_records)
-        begins = committed is None and empty
+        begins, lost = committed is None and empty, Lost(Loss.NONE)
         if found.status not in (Status.OK, Status.LAGGING) or begins or cut is not None:
             lost = self._lost(had(record, committed, anything=not begins), log, cut)
-            if lost.loss is Loss.LIKELY:
+            if lost.loss is Loss.LIKELY and not self._accepts_loss:
+                if begins:
+                    self.store.close(clean=False)
+                    self._discard_new(record)
                 self._refuse(lost, "is not there" if begins else f"is {found.status}")
         self._before = _Before(log.start) if begins else _before(record, log)
         if found.action is Action.NONE:
+            return None
+        if begins:
+            self._begin(record, lost, log, asked_ms)
             return None
         start = log.start
         if committed is not None:
@@ -225,6 +251,23 @@ class TaskStore:
                 return RebuildError("replaying its tail took longer than its changelog keeps tombstones")
         return None
 
+    def _begin(self, record: StoreRecord | None, lost: Lost, log: LogRange, asked_ms: int) -> None:
+        """Give a store that has nothing its whole changelog; on disk it takes its place only when it is whole."""
+        if not self.store.persistent:
+            self._restored = self._changelogs.replay(self.store, self.changelog, log.start, log)
+            require_tombstones(self._spec, asked_ms, clock.now_ms(), "raise that setting")
+            return
+        self.store.close(clean=True)
+        staged = build_staged(self._spec, self._changelogs, log, asked_ms, self._config_setter)
+        self._discard_new(record)
+        self._swap_in(staged, log, Judgement(Status.LAGGING, lost.loss, lost.why))
+
+    def _discard_new(self, record: StoreRecord | None) -> None:
+        """Remove the store if this task created it, in this run or in one that was killed before it was filled."""
+        if self._is_new or (record is not None and record.is_begun):
+            remove_tree(self._spec.live)
+            remove_tree(self._spec.paths.segments(self._name))
+
     def _rebuild(self, reason: RebuildError, log: LogRange, cut: int | None, asked_ms: int) -> None:
         """Build a store anew from its changelog, beside the one that is there, and put it in its place."""
         spec = self._spec
@@ -232,58 +275,75 @@ class TaskStore:
         lost = self._lost(seen.had, log, cut)
         if lost.loss is Loss.LIKELY:
             self._refuse(lost, f"cannot be used ({reason})")
-        clear_built(spec.paths)
-        staged = build_store(spec.store)
-        try:
-            staged.init(replace(staged_context(spec, read_only=False), config_setter=self._config_setter))
-            kill_switch.reached("store being rebuilt")
-            self._restored = self._changelogs.replay(staged, self.changelog, log.start, log)
-            require_tombstones(
-                spec, asked_ms, clock.now_ms(), "run restore for it, which is faster, or raise that setting"
-            )
-            record = StoreRecord(
-                topic_id=self._task.changelogs[self._name].topic_id,
-                caught_up_ms=asked_ms,
-                committed=staged.committed_offset(self.changelog),
-                end=log.last_stable,
-                needed_from=log.start,
-                stream_time=_stream_time(staged),
-            )
-            staged.close(clean=True)
-        finally:
-            if staged.is_open:
-                staged.close(clean=False)
-        kill_switch.reached("store rebuilt, not in its place")
-        verdict = Judgement(seen.trouble.status if seen.trouble else Status.LAGGING, lost.loss, lost.why)
-        swap(spec.paths, spec.store, _QUARANTINED_AS, spec.partitions, verdict=verdict, record=record)
+        status = seen.trouble.status if seen.trouble else Status.LAGGING
+        staged = build_staged(spec, self._changelogs, log, asked_ms, self._config_setter)
+        self._swap_in(staged, log, Judgement(status, lost.loss, lost.why))
+        self._rebuilt = str(reason)
+
+    def _swap_in(self, staged: StagedStore, log: LogRange, verdict: Judgement) -> None:
+        """Put a staged store in its place, and open it; `verdict` goes to quarantine with the present one."""
+        spec = self._spec
+        self._restored, self._restore_ns = staged.restored, staged.restore_ns
+        swap(spec.paths, spec.store, _QUARANTINED_AS, spec.partitions, verdict=verdict, record=staged.record)
         kill_switch.reached("store rebuilt, the old one in quarantine")
         self._before = _Before(log.start)
-        self._rebuilt = str(reason)
         self.store = self._build()
         self._init()
 
+    @property
+    def _accepts_loss(self) -> bool:
+        """True if an in-memory store may begin with what its log still has; no restore can accept that for it."""
+        return self._task.accept_loss and not self.store.persistent
+
     def _lost(self, known: Had, log: LogRange, cut: int | None) -> Lost:
-        """Say what a rebuild of the store would lose."""
-        supply = Supply(self._spec.changelog, log, cut)
+        """Return what a rebuild of the store would lose; if nothing is known of it here, its snapshots are asked."""
+        persistent = self.store.persistent
+        if known.is_unknown and persistent and (archived := self._had_by_archive(log)) is not None:
+            known, cut = archived, self._changelogs.cuts({self.changelog: archived.record}).get(self.changelog)
+        known, supply = known._replace(in_memory=not persistent), Supply(self._spec.changelog, log, cut)
         if needs_stream_time(self._spec, known.record, log):
-            supply = supply._replace(stream_time=self._changelogs.stream_time(self._spec, log))
+            times = self._changelogs.times(self._spec, log)
+            supply = supply._replace(stream_time=times.latest, first_time=times.first)
         if known.anything and self._changelogs.may_lack_versions(self._spec, known.committed, log):
             supply = supply._replace(lacks_versions=True)
         return rebuild_loss(known, supply, retention_ms=self._spec.store.row_retention_ms, now_ms=clock.now_ms())
 
+    def _had_by_archive(self, log: LogRange) -> Had | None:
+        """Return the content of the store by its newest snapshot; None if it has none.
+
+        Raises
+        ------
+        ArchiveUnavailableError, ArchiveAccessError
+            If the archive cannot be read, unless nothing was ever logged: a new application need not wait for it.
+        """
+        try:
+            return had_by_archive(self._spec)
+        except (ArchiveUnavailableError, ArchiveAccessError) as error:
+            if log.high_watermark:
+                raise
+            _log.warning("%s: whether it has snapshots is unknown: %s", self._spec.store_partition, error)
+            return None
+
     def _refuse(self, lost: Lost, what: str) -> NoReturn:
         raise _REFUSED[lost.status](
             f"store {self._name} of {self._spec.application} task {self._spec.task} {what}, and a rebuild would lose "
-            f"data ({lost.status}: {lost.why}), so it is not rebuilt automatically; run restore for it with "
-            "--accept-loss, which keeps the old store in quarantine"
+            f"data ({lost.status}: {lost.why}), so it is not rebuilt automatically; {self._advice()}"
         )
+
+    def _advice(self) -> str:
+        if not self.store.persistent:
+            return "to begin with what its changelog still has, run process once with STATESTORE_ACCEPT_LOSS=true"
+        accept = "--accept-loss, which keeps the old store in quarantine"
+        if self._spec.archive is None:
+            return f"run restore for it with {accept}"
+        return f"run restore for it: it uses a snapshot that has what the changelog lost; if none has, add {accept}"
 
     # -- at work --------------------------------------------------------------------------------------------------
 
     @property
     def stream_time(self) -> int | None:
         """Stream time (ms) of a window or session store, which decides on what has expired; None: it has none."""
-        return _stream_time(self.store)
+        return known_stream_time(self.store)
 
     def advance_stream_time(self, time_ms: int) -> None:
         """Let the store go on from the stream time (ms) that an earlier run had reached."""
@@ -300,7 +360,7 @@ class TaskStore:
             commit_latency_max_ms=round(commits.latency_max / 1e6, 3),
             committed=self.committed,
             restored=self._restored,
-            restore_seconds=round(restores.count * restores.latency_avg / 1e9, 3),
+            restore_seconds=round((self._restore_ns + restores.count * restores.latency_avg) / 1e9, 3),
             rebuilt=self._rebuilt,
             expired=store.expired_records,
         )
@@ -328,7 +388,7 @@ class TaskStore:
         return StoreRecord(
             topic_id=self._task.changelogs[self._name].topic_id,
             caught_up_ms=clock.now_ms(),
-            committed=self.store.committed_offset(self.changelog),
+            committed=self._held,
             end=self._end.offset,
             epoch=self._end.epoch,
             needed_from=self._before.needed_from,
@@ -337,15 +397,24 @@ class TaskStore:
             at_least_once=self._before.at_least_once or not self._spec.exactly_once,
         )
 
+    @property
+    def _held(self) -> int | None:
+        """Offset of the last changelog record in the open store; one in memory knows none, and has all of its log."""
+        if self.store.persistent or self.committed is not None:
+            return self.store.committed_offset(self.changelog) if self.store.persistent else self.committed
+        return self._end.offset - 1 if self._end.offset else None
+
     def needed_from(self, log: LogRange, unexpired: int | None, oldest_ms: int) -> int | None:
         """Return the first offset that a rebuild needs, now that time went on; see `advanced_need`."""
         before = self._before
         return advanced_need(before.needed_from, log, unexpired, oldest_ms, before.stream_time)
 
     def vouch(self, record: StoreRecord) -> None:
-        """Record and seal the store, which was just closed cleanly."""
+        """Record the store, which was just closed cleanly, and seal it if it is on disk."""
         paths, definition = self._spec.paths, self._spec.store
-        write_record(paths, self._name, record)
+        self.write_record(record)
+        if not self.store.persistent:
+            return
         kill_switch.reached("store recorded, not sealed")
         seal(paths, self._name, definition.store_kind, supplied=definition.supplied)
         kill_switch.reached("store sealed, mode not forgotten")
@@ -357,8 +426,3 @@ def _before(record: StoreRecord | None, log: LogRange) -> _Before:
     if record is None:
         return _Before(needed, adopted=True)
     return _Before(needed, record.adopted, record.stream_time, record.at_least_once)
-
-
-def _stream_time(store: AnyStore) -> int | None:
-    latest = store.inner.stream_time
-    return latest if latest >= 0 else None

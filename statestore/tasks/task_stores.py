@@ -174,7 +174,7 @@ class TaskStores:
             except LockedError:
                 self.close(clean=False)
                 raise
-        opened = [name for name, part in self._stores.items() if part.store.is_open and part.store.persistent]
+        opened = [name for name, part in self._stores.items() if part.store.is_open]
         vouched = {name: self._stores[name].known() for name in opened} if clean else {}
         oldest = {name: self._stores[name].oldest_ms for name in vouched}
         with ExitStack() as resources:
@@ -227,7 +227,8 @@ class TaskStores:
 def record_new_stores(spec: TaskSpec) -> None:
     """Record where the changelogs of stores end that the task is about to make; call it before they are opened.
 
-    If the task is killed before it has recovered them, nothing else would tell that what it left is no loss.
+    If the task is killed before it has recovered them, only these records show that nothing was lost with them. If a
+    log has lost its start, it is judged later which of its offsets the store needs, so that is not recorded here.
     """
     new = {
         store.name: spec.changelog(store.name)
@@ -239,5 +240,6 @@ def record_new_stores(spec: TaskSpec) -> None:
     logs = Topics(spec.bootstrap_servers, spec.kafka_timeout_s).log_ranges(new.values()) if new else {}
     for name, changelog in new.items():
         log, topic_id = logs[changelog], spec.changelogs[name].topic_id
-        record = StoreRecord(topic_id=topic_id, caught_up_ms=0, end=log.high_watermark, needed_from=log.start)
+        needed_from = 0 if log.start == 0 else None
+        record = StoreRecord(topic_id=topic_id, caught_up_ms=0, end=log.high_watermark, needed_from=needed_from)
         write_record(spec.paths, name, record)

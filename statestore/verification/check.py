@@ -10,6 +10,7 @@ passed by records that came in between, and are looked at again, with their lock
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -32,11 +33,16 @@ from statestore.errors import (
     StoreCorruptedError,
     of_os_error,
 )
-from statestore.partition.archived import ArchivedStore, copied, lives_in_archive, look_into_archive
-from statestore.partition.changelog_time import stream_time_at_least
+from statestore.partition.archived import (
+    ArchivedStore,
+    copied,
+    lives_in_archive,
+    look_into_archive,
+    with_archived_evidence,
+)
+from statestore.partition.changelog_time import LogTimes, log_times
 from statestore.partition.inspection import damaged_file, inspect
 from statestore.partition.judgement import (
-    Had,
     Inspection,
     Lost,
     Supply,
@@ -58,6 +64,8 @@ from statestore.statedir.swap import locked_task
 from statestore.verification.contents import compare_contents, count_rows
 from statestore.verification.logs import Cluster
 from statestore.verification.options import VerifyOptions
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _SCAN = VerifyOptions()
@@ -235,26 +243,13 @@ def _in_archive(specs: Sequence[StorePartitionSpec], options: VerifyOptions, clu
         seen = look_into_archive(specs, look_at_files=options.depth != "offsets")
     except (ArchiveUnavailableError, ArchiveAccessError) as error:
         return [not_now(spec, error).model_copy(update={"depth": options.depth}) for spec in specs]
-    looks = _with_cut_logs(specs, [found.seen for found in seen], cluster)
-    rows = _judged(specs, looks, cluster, offsets_only=options.depth == "offsets")
+    rows = _judged(specs, [found.seen for found in seen], cluster, offsets_only=options.depth == "offsets")
     rows = [
         _of_archived(spec, found, row_found, options, cluster)
         for spec, found, row_found in zip(specs, seen, rows, strict=True)
     ]
     seconds = round((time.monotonic() - started) / max(len(specs), 1), 4)
     return [found.model_copy(update={"seconds": seconds, "depth": options.depth}) for found in rows]
-
-
-def _with_cut_logs(
-    specs: Sequence[StorePartitionSpec], seen: Sequence[Inspection], cluster: Cluster
-) -> list[Inspection]:
-    """Take a store of which nothing is known for one that had all of its log, where that has lost its start."""
-    unknown = [spec for spec, found in zip(specs, seen, strict=True) if not found.had.anything and spec.changelog]
-    logs = cluster.log_ranges(unknown)
-    return [
-        found._replace(had=Had(anything=True)) if spec in unknown and logs[spec.partition].start > 0 else found
-        for spec, found in zip(specs, seen, strict=True)
-    ]
 
 
 def _of_archived(
@@ -347,6 +342,7 @@ def _judged(
 ) -> list[VerifyRow]:
     """Ask for the logs of those that were seen, and judge them; the others have their rows."""
     asked = [(spec, found) for spec, found in zip(specs, seen, strict=True) if isinstance(found, Inspection)]
+    asked = _with_evidence(asked)
     if not asked:
         return [found for found in seen if isinstance(found, VerifyRow)]
     for attempts_left in reversed(range(_ATTEMPTS)):
@@ -369,6 +365,18 @@ def _judged(
     raise AssertionError("the last attempt returns or raises")
 
 
+def _with_evidence(
+    asked: Sequence[tuple[StorePartitionSpec, Inspection]],
+) -> list[tuple[StorePartitionSpec, Inspection]]:
+    """Add the newest snapshots of unknown stores as evidence, if the archive answers."""
+    specs = [spec for spec, _ in asked]
+    try:
+        return list(zip(specs, with_archived_evidence(specs, [found for _, found in asked]), strict=True))
+    except (ArchiveUnavailableError, ArchiveAccessError) as error:
+        _log.warning("verify: it is unknown what snapshots show of stores that do not exist here: %s", error)
+        return list(asked)
+
+
 def _judge(
     spec: StorePartitionSpec, seen: Inspection, supply: Supply, first: int | None, now_ms: int, *, offsets_only: bool
 ) -> VerifyRow:
@@ -382,8 +390,10 @@ def _judge(
         return found
     if offsets_only and found.action is Action.NONE:  # nobody is about to rebuild it, so the log is not read for that
         return found.model_copy(update={"loss": None, "loss_detail": ""})
+    times = log_times(spec, supply.log) if timed else LogTimes()
     supply = supply._replace(
-        stream_time=stream_time_at_least(spec, supply.log) if timed else None,
+        stream_time=times.latest,
+        first_time=times.first,
         lacks_versions=may_lack_versions(spec, seen.had.committed, supply.log),
     )
     return judge(spec, seen, supply, first, now_ms)

@@ -38,8 +38,10 @@ def _with_point(spec: StorePartitionSpec, row: VerifyRow, point: RestorePoint | 
         return row.model_copy(update={"status": Status.MISSING, "action": Action.FULL, "detail": detail})
     if not waits_for_loss(row) or point.snapshot is None:
         return row
-    known = known_of(spec) if lives_in_archive(spec) else None
-    needs = Needs.of(read_record(spec.paths, spec.store.name) if known is None else known.record)
+    record = None if lives_in_archive(spec) else read_record(spec.paths, spec.store.name)
+    if (record is None or record.is_begun) and (known := known_of(spec)) is not None:
+        record = known.record
+    needs = Needs.of(record)
     if point.usable and may_be_archived(row) and needs.met_by(point) and row.status is not Status.DIVERGED:
         detail = f"{row.detail}; snapshot {point.snapshot} has what the changelog has lost"
         return row.model_copy(update={"action": Action.FULL, "detail": detail})

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from confluent_kafka.admin import AdminClient
 
+from statestore.changelog.group import GroupOffset, commit_offsets
 from statestore.changelog.topics import OFFSETS_CONFIG, Topics, changelog_config
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
@@ -262,6 +263,10 @@ class Application:
         """Delete the group with its offsets, as if they had expired."""
         admin = AdminClient({"bootstrap.servers": self.servers})
         admin.delete_consumer_groups([self.name])[self.name].result(60)
+
+    def set_group_offset(self, offset: int) -> None:
+        """Commit an input offset as kafka-consumer-groups --reset-offsets does: without metadata."""
+        commit_offsets(self.servers, self.name, {TopicPartition(self.input, 0): GroupOffset(offset)})
 
     def task_spec(self, partition: int = 0, **changes: Any) -> TaskSpec:
         """Plan a task up to the input's end of now."""

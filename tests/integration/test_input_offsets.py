@@ -28,12 +28,6 @@ INPUT: list[Row] = [(b"a", b"1"), (b"b", b"1"), (b"a", b"2")]
 LATER: list[Row] = [(b"b", b"2"), (b"c", b"1")]
 
 
-def _set_by_tools(application: Application, offset: int) -> None:
-    """Commit an offset as kafka-consumer-groups --reset-offsets does: without metadata."""
-    where = TopicPartition(application.input, 0)
-    commit_offsets(application.servers, application.name, {where: GroupOffset(offset)})
-
-
 def _committed(application: Application) -> tuple[int, CommitMetadata]:
     with ConsumerGroup(application.servers, application.name) as group:
         found = group.committed(TopicPartition(application.input, 0))
@@ -106,7 +100,7 @@ def test_an_application_from_before_there_was_a_topic_of_offsets_continues_and_r
 
 def test_an_offset_that_was_set_with_kafkas_tools_wins_and_is_reported_once(application: Application) -> None:
     application.process(INPUT)
-    _set_by_tools(application, 2)
+    application.set_group_offset(2)
     row = application.process()
     assert (row.records_in, row.moved_from) == (1, 3)
     assert "would have been 3" in row.input_remarks
@@ -117,7 +111,7 @@ def test_an_offset_that_was_set_with_kafkas_tools_wins_and_is_reported_once(appl
 def test_an_offset_that_was_set_to_the_end_of_the_input_lasts_when_it_has_expired(application: Application) -> None:
     application.process(INPUT)
     application.send(LATER, timestamp=T0 + 100)
-    _set_by_tools(application, 5)
+    application.set_group_offset(5)
     row = application.run()
     assert (row.failure, row.records_in, row.moved_from) == (None, 0, 3)
     application.forget_group()
@@ -129,9 +123,8 @@ def test_time_does_not_go_back_when_an_offset_is_set(bootstrap_servers: str, tmp
     (kind,) = (kind for kind in SILENCES if kind.__name__ == "ClosedWindow")
     silence = kind(bootstrap_servers, tmp_path, "exactly_once_v2")
     silence.before()
-    _set_by_tools(
-        silence.application, group_offset(bootstrap_servers, silence.application.name, silence.application.input)
-    )
+    application = silence.application
+    application.set_group_offset(group_offset(bootstrap_servers, application.name, application.input))
     silence.after()
 
 
@@ -146,7 +139,7 @@ def test_an_input_that_was_made_anew_is_for_a_person_to_continue(application: Ap
     assert input_offsets(topics, application.name, [application.input], 60) == {}
     after = topics.require(application.input).topic_id
     assert f"expected the topic id {before}, found {after}" in application.fails("InputOffsetError", input_id=after)
-    _set_by_tools(application, 3)
+    application.set_group_offset(3)
     row = application.run(input_id=after)
     assert (row.failure, row.records_in, row.moved_from) == (None, 2, None)
 
@@ -192,7 +185,7 @@ def test_a_task_whose_offset_was_refreshed_stays_idle(application: Application) 
 
 def test_offsets_that_a_person_has_set_are_not_refreshed(application: Application) -> None:
     application.process(INPUT)
-    _set_by_tools(application, 1)
+    application.set_group_offset(1)
     assert _refresh(application) == 0
     assert application.process().moved_from == 3
 

@@ -202,9 +202,9 @@ def test_a_row_names_its_store_partition_and_has_the_evidence():
         loss_detail="its changelog begins at offset 2",
         loss_cause=Status.TRUNCATED,
     )
-    missing = judgement(Inspection(present=False), 7, LogRange(2, 10, 12), spec(1))
+    missing = judgement(Inspection(present=False), 7, LogRange(0, 10, 12), spec(1))
     assert (missing.status, missing.detail) == (Status.MISSING, "/state/app/0_1/rocksdb/s does not exist")
-    assert (missing.committed, missing.start, missing.end, missing.lag, missing.sealed) == (None, 2, 10, 3, None)
+    assert (missing.committed, missing.start, missing.end, missing.lag, missing.sealed) == (None, 0, 10, 3, None)
     empty = judgement(Inspection(present=False))
     assert (empty.status, empty.detail) == (Status.EMPTY, "nothing logged yet")
 
@@ -260,7 +260,7 @@ def test_a_record_of_a_store_that_was_further_says_nothing_of_one_that_is_behind
 # -- what a rebuild would lose ----------------------------------------------------------------------------------------
 
 WHOLE = StoreRecord(topic_id="id", caught_up_ms=1, committed=9, end=11, needed_from=2)
-BEGUN = StoreRecord(topic_id="id", caught_up_ms=1, end=0, needed_from=0)
+BEGUN = StoreRecord(topic_id="id", caught_up_ms=0, end=0, needed_from=0)
 ADOPTED = BEGUN.model_copy(update={"adopted": True})
 HOUR_MS = 3_600_000
 CHANGELOG = store_partition().changelog
@@ -279,7 +279,8 @@ NONE, UNPROVEN = (Loss.NONE, Status.OK), (Loss.UNPROVEN, Status.OK)
     [
         (Had(True, 9, WHOLE), LogRange(0, 11, 11), {}, NONE),
         (Had(True, 9, WHOLE), LogRange(2, 20, 20), {}, NONE),  # what is gone was never needed
-        (Had(False), LogRange(3, 3, 3), {}, NONE),
+        (Had(False), LogRange(0, 3, 3), {}, NONE),
+        (Had(False), LogRange(3, 3, 3), {}, (Loss.LIKELY, Status.TRUNCATED)),  # it had records
         (Had(True, 9, WHOLE), LogRange(0, 11, 11), {"lacks_versions": True}, UNPROVEN),
         (Had(False), LogRange(0, 0, 0), {"changelog": None}, NONE),
         (Had(True, 9, WHOLE), LogRange(0, 0, 0), {"changelog": None}, (Loss.LIKELY, Status.REPLACED)),
@@ -371,21 +372,45 @@ def test_rows_past_their_retention_at_the_logs_stream_time_are_no_loss():
     assert loss(had, log, stream_time=99 * HOUR_MS) == (Loss.LIKELY, Status.TRUNCATED)  # rows that do not expire
 
 
-def test_given_clocks_that_differ_by_ten_minutes_then_no_row_is_taken_for_expired_too_early():
-    log, hour = LogRange(5, 20, 20), {"retention_ms": HOUR_MS}
-    by_age = CHANGELOG.model_copy(update={"deleted_after_ms": 25 * HOUR_MS})
-    given = {"changelog": by_age, "now_ms": 100 * HOUR_MS, **hour}
-    border = 76 * HOUR_MS + 600_000  # records before 75 h are gone; our clock may be 10 minutes late
-    assert loss(Had(True, 9), log, stream_time=border + 1, **given) == UNPROVEN
-    assert loss(Had(True, 9), log, stream_time=border, **given) == (Loss.LIKELY, Status.TRUNCATED)
-    given["changelog"] = CHANGELOG
-    assert loss(Had(True, 9), log, stream_time=99 * HOUR_MS, **given) == (Loss.LIKELY, Status.TRUNCATED)
+def test_a_record_says_nothing_of_rows_that_were_logged_after_it():
+    had = Had(True, 9, WHOLE.model_copy(update={"stream_time": 10 * HOUR_MS}))
+    given = {"retention_ms": HOUR_MS, "stream_time": 99 * HOUR_MS}
+    assert loss(had, LogRange(11, 20, 20), **given) == NONE
+    assert loss(had, LogRange(12, 20, 20), **given) == (Loss.LIKELY, Status.TRUNCATED)
 
 
-def test_given_a_record_without_stream_time_then_the_topics_retention_proves_no_expiry():
-    by_age = CHANGELOG.model_copy(update={"deleted_after_ms": 25 * HOUR_MS})
-    given = {"changelog": by_age, "now_ms": 100 * HOUR_MS, "retention_ms": HOUR_MS, "stream_time": 99 * HOUR_MS}
-    assert loss(Had(True, 9, WHOLE), LogRange(5, 20, 20), **given) == (Loss.LIKELY, Status.TRUNCATED)
+@pytest.mark.parametrize("had", [Had(True, 9), Had(True, 9, WHOLE), Had(False), Had(False, record=BEGUN)])
+def test_what_was_before_first_rows_that_have_expired_has_expired_too(had):
+    log, given = LogRange(5, 20, 20), {"retention_ms": HOUR_MS, "stream_time": 11 * HOUR_MS}
+    expired = NONE if had.record is WHOLE else UNPROVEN
+    assert loss(had, log, first_time=10 * HOUR_MS - 1, **given) == expired
+    assert loss(had, log, first_time=10 * HOUR_MS, **given) == (Loss.LIKELY, Status.TRUNCATED)
+    assert loss(had, log, first_time=None, **given) == (Loss.LIKELY, Status.TRUNCATED)
+    assert loss(had, log, first_time=0, stream_time=99 * HOUR_MS) == (Loss.LIKELY, Status.TRUNCATED)  # none expire
+
+
+def test_what_kafka_deletes_by_age_is_a_loss_unless_the_store_is_in_memory():
+    log, by_age = LogRange(5, 5, 5), CHANGELOG.model_copy(update={"deleted_after_ms": 25 * HOUR_MS})
+    given = {"changelog": by_age, "now_ms": 100 * HOUR_MS, "retention_ms": HOUR_MS}
+    likely, in_memory = (Loss.LIKELY, Status.TRUNCATED), Had(False, in_memory=True)
+    assert loss(Had(False), log, **given) == likely
+    assert loss(in_memory, log, **given) == UNPROVEN
+    assert loss(in_memory, log, **{**given, "retention_ms": None}) == likely
+    assert loss(in_memory, log, **{**given, "changelog": CHANGELOG}) == likely
+    for latest_ms, expected in ((76 * HOUR_MS + 600_000, NONE), (76 * HOUR_MS + 600_001, likely)):
+        # Records of 75 h are the youngest that Kafka has deleted by now, if its clock is right.
+        record = WHOLE.model_copy(update={"stream_time": latest_ms, "committed": 4, "end": 5})
+        assert loss(in_memory._replace(anything=True, committed=4, record=record), log, **given) == expected
+
+
+def test_a_record_from_before_its_store_was_created_is_no_evidence():
+    had = Had(False, record=BEGUN.model_copy(update={"needed_from": 5}))
+    assert had.is_unknown
+    assert loss(had, LogRange(5, 9, 9)) == (Loss.LIKELY, Status.TRUNCATED)
+    accepted = had._replace(record=had.record.model_copy(update={"restored_by": "restore"}))
+    assert not accepted.is_unknown
+    assert loss(accepted, LogRange(5, 9, 9)) == NONE
+    assert loss(accepted, LogRange(6, 9, 9)) == (Loss.LIKELY, Status.TRUNCATED)
 
 
 def test_a_store_in_trouble_keeps_its_status_and_is_for_a_person_where_a_rebuild_would_lose_something():
@@ -420,12 +445,24 @@ def test_given_a_log_that_was_cut_then_a_store_is_ahead_of_it_at_any_offset():
 
 def test_rows_expire_by_the_retention_of_their_store_and_the_given_time():
     window = StoreDefinition(name="s", kind="window", retention_ms=HOUR_MS, window_size_ms=60_000)
-    by_age = spec().changelog.model_copy(update={"deleted_after_ms": 25 * HOUR_MS})
-    forgets = spec().model_copy(update={"store": window, "changelog": by_age})
+    forgets = spec().model_copy(update={"store": window})
     old = Inspection(present=True, committed=9, empty=False, had=Had(True, 9))
-    for stream_time, found in ((77 * HOUR_MS, Loss.UNPROVEN), (76 * HOUR_MS, Loss.LIKELY)):
-        supply = Supply(by_age, LogRange(5, 20, 20), stream_time=stream_time)
+    for first_time, found in ((76 * HOUR_MS - 1, Loss.UNPROVEN), (76 * HOUR_MS, Loss.LIKELY)):
+        supply = Supply(forgets.changelog, LogRange(5, 20, 20), stream_time=77 * HOUR_MS, first_time=first_time)
         assert judge(forgets, old, supply, None, 100 * HOUR_MS).loss is found
+
+
+def test_a_store_with_nothing_is_not_filled_from_a_log_that_has_lost_its_start():
+    log = LogRange(2, 10, 10)
+    row = judgement(Inspection(present=False), 7, log)
+    assert (row.status, row.action, row.loss_cause) == (Status.MISSING, Action.BY_HAND, Status.TRUNCATED)
+    for first in (7, None):
+        row = judgement(Inspection(present=True), first, log)
+        assert (row.status, row.action, row.loss_cause) == (Status.TRUNCATED, Action.BY_HAND, Status.TRUNCATED)
+    assert row.detail == (
+        "it has nothing of its changelog; a rebuild would lose data: its changelog begins at offset 2"
+    )
+    assert judged(Inspection(present=True), log=LogRange(0, 10, 10))[0] is Status.EMPTY
 
 
 def test_given_a_damaged_store_then_the_row_names_its_file_and_no_log_is_read():

@@ -8,15 +8,18 @@ from pathlib import Path
 
 import pytest
 
+import statestore.partition.judgement
 import statestore.partition.quarantine
 import statestore.tasks.input_position
 import statestore.tasks.task_changelogs
 import statestore.tasks.task_store
+import statestore.tasks.topology
 import statestore.verification.check
 from demo.kafka_jars import find_java
 from demo.processes import Processes
 from statestore.partition.judgement import Lost
 from statestore.reports import Contents, Loss
+from statestore.stores.processor_store import processor_store
 from tests.faults.meeting.counting import COUNTS, HOURLY
 from tests.faults.meeting.machine import FeaturesMeet, machine_on, run_sequences
 from tests.interop.kafka_streams import build_driver
@@ -82,6 +85,42 @@ def rest_without_input(machine: FeaturesMeet) -> None:
     machine.process(INPUT, 0)
 
 
+def begin_with_the_rest_of_a_log(machine: FeaturesMeet) -> None:
+    machine.process(INPUT, 0)
+    machine.process(INPUT[:1], 0)
+    machine.lose_disk(True, 0.7)
+    machine.verify(COUNTS, "scan")
+    machine.process(INPUT, 0)
+
+
+def begin_with_the_rest_of_a_log_that_was_recorded(machine: FeaturesMeet) -> None:
+    machine.process(INPUT, 0)
+    machine.lose_disk(False, 1)
+    machine.process(INPUT, 0)
+    machine.restore(COUNTS, "auto", False, False, None)
+    machine.restore(COUNTS, "auto", False, True, None)
+    machine.restore(HOURLY, "auto", False, True, None)
+    machine.process(INPUT, 0)
+
+
+def lose_a_disk_and_no_record(machine: FeaturesMeet) -> None:
+    machine.process(INPUT, 0)
+    machine.lose_disk(True, 0)
+    machine.process(INPUT, 0)
+
+
+def use_what_belongs_to_the_task(machine: FeaturesMeet) -> None:
+    machine.process(INPUT, 0)
+    machine.misbehave("commit", False)
+    machine.process(INPUT, 0)
+
+
+def catch_a_refusal(machine: FeaturesMeet) -> None:
+    machine.process(INPUT, 0)
+    machine.misbehave("sync", True)
+    machine.process(INPUT, 0)
+
+
 def see_no_row_that_differs(machine: FeaturesMeet) -> None:
     machine.process(INPUT, 0)
     machine.damage(HOURLY, "tamper")
@@ -119,6 +158,19 @@ def _no_offset_is_kept(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(statestore.tasks.input_position, "_position_of_stores", lambda *_: None)
 
 
+def _the_start_of_a_log_shows_nothing(patch: pytest.MonkeyPatch) -> None:
+    for room in (statestore.tasks.task_store, statestore.partition.judgement):
+        patch.setattr(room, "rebuild_loss", lambda *_, **__: Lost(Loss.NONE))
+
+
+def _stores_are_not_restricted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(statestore.tasks.topology, "processor_store", lambda store, _=None: store)
+
+
+def _refusals_are_only_raised(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(statestore.tasks.topology, "processor_store", lambda store, _=None: processor_store(store))
+
+
 def _contents_are(differing: int) -> Callable[[pytest.MonkeyPatch], None]:
     def plant(patch: pytest.MonkeyPatch) -> None:
         compare = statestore.verification.check.compare_contents
@@ -137,6 +189,15 @@ DEFECTS: dict[str, tuple[str, Callable[[FeaturesMeet], None], Callable[[pytest.M
     "a loss is not noticed": ("kept", rebuild_what_the_log_has_lost, _nothing_is_lost),
     "what was left open is trusted": ("counted once", trust_what_was_left_open, _all_is_clean),
     "input is processed again after months": ("counted once", rest_without_input, _no_offset_is_kept),
+    "the rest of a log is all": ("seen", begin_with_the_rest_of_a_log, _the_start_of_a_log_shows_nothing),
+    "the rest of a recorded log is all": (
+        "seen",
+        begin_with_the_rest_of_a_log_that_was_recorded,
+        _the_start_of_a_log_shows_nothing,
+    ),
+    "a lost store is not filled": ("counted once", lose_a_disk_and_no_record, _nothing_to_replay),
+    "a processor commits": ("counted once", use_what_belongs_to_the_task, _stores_are_not_restricted),
+    "a processor catches a refusal": ("seen", catch_a_refusal, _refusals_are_only_raised),
     "a tail is not replayed": ("counted once", replay_nothing, _nothing_to_replay),
     "differing rows are not seen": ("seen", see_no_row_that_differs, _contents_are(0)),
     "equal rows differ": ("seen", see_differences_everywhere, _contents_are(1)),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from statestore.definitions.store import StoreDefinition
+from statestore.errors import InvalidStateError
 from statestore.formats import window_key
 from statestore.tasks import ProcessorContext, Record, ValueAndTimestamp
 from tests.integration.broker import Logged
@@ -22,6 +24,9 @@ STORES = (
 DEFINED = {store.name: store for store in STORES}
 #: Row keys as in the changelog; values with their timestamps.
 Rows = dict[bytes, tuple[bytes, int]]
+#: What a processor must not do with a store, with the arguments of each call. Its input value is the name after a `!`,
+#: or a `?` if the processor catches the error.
+REFUSED: dict[str, tuple[Any, ...]] = {"commit": ({}, {}), "sync": (), "rollback": (), "recover": (None,), "close": ()}
 
 
 def count(record: Record, context: ProcessorContext) -> None:
@@ -30,9 +35,26 @@ def count(record: Record, context: ProcessorContext) -> None:
     if record.value is None:
         counts.delete(record.key)
         return
+    if record.value[:1] in (b"!", b"?"):
+        _misbehave(record, counts)
+        return
     counts.put(record.key, ValueAndTimestamp(_next(counts.get(record.key)), record.timestamp))
     start = record.timestamp - record.timestamp % WINDOW_MS
     hourly.put(record.key, ValueAndTimestamp(_next(hourly.fetch(record.key, start)), record.timestamp), start)
+
+
+def _misbehave(record: Record, counts: Any) -> None:
+    """Write a row, use what belongs to the task, and fail; or go on as if nothing had happened."""
+    assert record.value is not None
+    name, caught = record.value[1:].decode(), record.value.startswith(b"?")
+    counts.put(record.key, ValueAndTimestamp(b"1000", record.timestamp))
+    try:
+        getattr(counts, name)(*REFUSED[name])
+    except InvalidStateError:
+        if not caught:
+            raise
+        return
+    raise ValueError(f"the record fails after {name}")
 
 
 def _next(found: ValueAndTimestamp[bytes] | None) -> bytes:

@@ -10,7 +10,8 @@ counted once
     What a store holds after a run or a restore is what its rows of before and the input give.
 seen
     Verification never says that a store is well that has damage which its depth promises to see, and says it of one
-    that nothing has happened to.
+    that nothing has happened to. No store is begun with the rest of a log that has lost rows of it, unless a person
+    accepts that. A processor that uses what belongs to the task ends it.
 
 What is in the places is read without the code under test (`places.py`), and counted in plain Python (`counting.py`).
 """
@@ -37,7 +38,7 @@ from statestore.statedir.seal import break_seal
 from statestore.statedir.swap import finish_swaps
 from statestore.verification.check import verify
 from statestore.verification.options import VerifyOptions
-from tests.faults.meeting.counting import COUNTS, DEFINED, HOURLY, RETENTION_MS, STEPS, Rows, counted
+from tests.faults.meeting.counting import COUNTS, DEFINED, HOURLY, REFUSED, RETENTION_MS, STEPS, Rows, counted
 from tests.faults.meeting.mortal import Row, killed_or
 from tests.faults.meeting.world import SEGMENT_LOST, Damage, Held, World
 from tests.integration.broker import Logged, settle
@@ -55,6 +56,8 @@ _AT_MOST = {
     "recreate a log": 2,
     "shift the clock": 5,
     "rest for months": 4,
+    "lose a disk": 3,
+    "misbehave": 3,
     "change an engine": 5,
     "change the guarantee": 2,
 }
@@ -115,6 +118,8 @@ class FeaturesMeet(RuleBasedStateMachine):
         Rows that each store has, or will have when it is mended; None: not known until it has worked again.
     others
         Committed rows that a store was rebuilt without: they are in quarantine until a person lets them go.
+    lost
+        Rows that were in each store when its disk was lost, until the store is there again.
     """
 
     servers: ClassVar[str]
@@ -127,6 +132,7 @@ class FeaturesMeet(RuleBasedStateMachine):
         self.world = World(self.servers, Path(mkdtemp(prefix="sequence-", dir=self.directory)), self.driver)
         self.truth: dict[str, Rows | None] = {COUNTS: {}, HOURLY: {}}
         self.others: dict[str, set[tuple[bytes, tuple[bytes, int]]]] = {COUNTS: set(), HOURLY: set()}
+        self.lost: dict[str, Rows] = {COUNTS: {}, HOURLY: {}}
         self.damages: dict[str, list[Damage]] = {COUNTS: [], HOURLY: []}
         self.held, _ = self.world.look()
         self._processed = 0
@@ -177,6 +183,7 @@ class FeaturesMeet(RuleBasedStateMachine):
     def _ran(self, work: Callable[[], ProcessRow | None]) -> None:
         inputs = self.world.inputs[self._processed :]
         well = len(self._well) == len(self.truth)
+        short = {name: self._short(name) for name in self.truth}
         unseen = {name: [at for at in self.damages[name] if self._promised(name, at) == "deep"] for name in self.truth}
         seen = {name for name in self.truth if not unseen[name]}
 
@@ -191,6 +198,7 @@ class FeaturesMeet(RuleBasedStateMachine):
         if row is not None and row.failure is not None:
             assert not well, f"a run of stores that nothing had happened to failed: {row.failure}"
         for name in self.truth:
+            assert not (done and short[name]), f"seen: {name} was begun without {short[name]}, which are not in its log"
             self._account_for_run(name, before[name], new[name], inputs, done=done, seen=name in seen)
             dirty = not done and self.world.engine(name) == "rocksDB"
             self._assert_kept(name, before[name], new[name], inputs, overwritten=dirty, falsified=name not in seen)
@@ -203,6 +211,7 @@ class FeaturesMeet(RuleBasedStateMachine):
                 self.damages[name] = [at._replace(sealed="deep") if at in damages else at for at in self.damages[name]]
             self._find_well(*self.truth)
             self._forgotten.clear()
+            self.lost = {COUNTS: {}, HOURLY: {}}
         else:
             self._well.clear()
             self._killed = True
@@ -251,6 +260,7 @@ class FeaturesMeet(RuleBasedStateMachine):
     def take_over(self, keys: list[bytes], how: Literal["write", "crash", "die"]) -> None:
         """Let Kafka Streams take the application over, which then ends well or not; what it loses is not ours."""
         inodes = {name: self._inode(name) for name in self.truth}
+        self.lost = {COUNTS: {}, HOURLY: {}}
         self.world.take_over(keys, how)
         self.held, new = self.world.look()
         for name, truth in self.truth.items():
@@ -286,6 +296,8 @@ class FeaturesMeet(RuleBasedStateMachine):
         for damage in due:
             if damage.still():
                 assert not row.status.healthy, f"seen: {name} is {row.status} at depth {depth}, and was {damage.name}"
+        if self._short(name):
+            assert row.loss is Loss.LIKELY, f"seen: {name} lost rows with its disk, and verify says {row.loss}: {row}"
         if name in self._well:
             assert row.status.healthy, f"seen: {name} is {row.status} ({row.detail}), and nothing has happened to it"
         self._took(f"verify, {depth}")
@@ -311,7 +323,11 @@ class FeaturesMeet(RuleBasedStateMachine):
         )
         if name in self._well and not force:
             assert row is None or row.outcome == "skipped", f"seen: a store that is well was {row.outcome}: {row}"
-        self._account_for_restore(name, before[name], done=row is not None and row.outcome == "restored")
+        done = row is not None and row.outcome == "restored"
+        if accept_loss:
+            self.lost[name] = {}
+        assert not (done and self._short(name)), f"seen: {name} was restored without {self._short(name)}: {row}"
+        self._account_for_restore(name, before[name], done=done)
         self._assert_kept(name, before[name], new[name], [])
         self._took("restore, killed" if row is None else f"restore, {row.outcome}")
 
@@ -339,6 +355,7 @@ class FeaturesMeet(RuleBasedStateMachine):
         if row is None or row.failure is None:
             self._demote(name)
             self._well.discard(name)
+            self.lost[name] = {}
         self._assert_kept(name, before[name], new[name], [])
         self._took("roll back, killed" if row is None else "roll back, refused" if row.failure else "roll back")
 
@@ -454,6 +471,25 @@ class FeaturesMeet(RuleBasedStateMachine):
         self._look_after_fault()
         self._took("cut a log")
 
+    @precondition(lambda self: not self._killed and self._may("lose a disk"))  # what is in it is known
+    @rule(records=st.booleans(), share=st.sampled_from([0, 0, 0.3, 1]))
+    def lose_disk(self, records: bool, share: float) -> None:
+        """Lose all stores, perhaps with our own directory, and perhaps records from the start of the logs."""
+        for name, truth in self.truth.items():
+            self.lost[name] = dict(truth or {}) if self.held[name].present else self.lost[name]
+        self.world.lose_disk()
+        if records:
+            self.world.forget()
+        for name in self.truth:
+            self.damages[name].clear()
+            if records:
+                self._lost_record(name)
+            if share:
+                self.world.cut(name, int(len(self.world.logs[name].records) * share))
+        self._well.clear()
+        self._look_after_fault()
+        self._took("lose a disk")
+
     @precondition(lambda self: not self._killed and self._may("recreate a log"))  # nor is a transaction open in it
     @rule(name=_STORES, records=st.sampled_from([0, 0, 20]))
     def recreate_log(self, name: str, records: int) -> None:
@@ -461,6 +497,7 @@ class FeaturesMeet(RuleBasedStateMachine):
         record = self._spec(name).paths.record(name)
         known = record.exists() and self.truth[name] and self.held[name].present
         topic_id = self._topic_id(name)
+        self.lost[name] = {}
         self.world.recreate(name, records)
         self._well.discard(name)
         if known and name not in self._forgotten:
@@ -490,6 +527,21 @@ class FeaturesMeet(RuleBasedStateMachine):
         """Rest until Kafka has deleted the group's offsets."""
         self.world.rest()
         self._took("rest for months")
+
+    @precondition(lambda self: len(self._well) == len(self.truth) and self._may("misbehave"))
+    @rule(call=st.sampled_from(sorted(REFUSED)), caught=st.booleans())
+    def misbehave(self, call: str, caught: bool) -> None:
+        """Have the processor use what belongs to the task; a person then skips the record."""
+        self.process([], 0)
+        exactly_once = self.world.exactly_once
+        self.world.send([(b"a", b"%c%s" % (b"?" if caught else b"!", call.encode()))], 0)
+        row, _, new = self._watch(self.world.application.run)
+        assert row.failure is not None, f"seen: a processor has used {call}, and its task has not failed"
+        assert not (exactly_once and any(new.values())), f"counted once: what failed has logged {new}"
+        self.world.skip_input()
+        self._processed = len(self.world.inputs)
+        self.process([], 0)
+        self._took("misbehave")
 
     @precondition(lambda self: self._may("change an engine"))
     @rule(name=_STORES)
@@ -544,6 +596,13 @@ class FeaturesMeet(RuleBasedStateMachine):
                 kept = row in (held.live.get(key), before.logged.get(key))
                 assert kept, f"kept: {name} was replaced as if nothing could be lost, and {key!r}: {row} was"
         return truth
+
+    def _short(self, name: str) -> Rows:
+        """Rows that a store had when its disk was lost, and that its log, which has lost its start, lacks."""
+        log = self.world.logs[name]
+        held = self.held[name].logged
+        lost = self._unexpired(name, self.lost[name]) if log.start else {}
+        return {key: row for key, row in lost.items() if held.get(key) != row}
 
     def _demote(self, name: str) -> None:
         """Forget what a store should have; all that it had is still owed."""

@@ -87,6 +87,8 @@ class Log:
     ----------
     records
         Of the topic as it is now, without those that were deleted.
+    start
+        Offset before which its records were deleted.
     end
         The last stable offset when it was read.
     """
@@ -99,7 +101,7 @@ class Log:
     def begin_anew(self) -> None:
         """The topic was made anew, and nothing of it was read."""
         self.records: list[Logged] = []
-        self.end = 0
+        self.start = self.end = 0
         self._consumer: PlainConsumer | None = None
 
     def read(self) -> list[Logged]:
@@ -114,7 +116,7 @@ class Log:
     def cut(self, before: int) -> None:
         """Records were deleted."""
         self.records = [record for record in self.records if record.offset >= before]
-        self.end = max(self.end, before)
+        self.start, self.end = before, max(self.end, before)
 
     def close(self) -> None:
         """Let go of the consumer."""

@@ -254,6 +254,10 @@ class World:
         with suppress(KafkaException):  # it has none
             self.application.forget_group()
 
+    def skip_input(self) -> None:
+        """Set the group's offset to the end of the input, as a person does with Kafka's tools."""
+        self.application.set_group_offset(len(self.inputs))
+
     def change_engine(self, name: str) -> None:
         """Keep a store with transactions from here on, or without."""
         engine: Engine = "rocksDB" if self.engine(name) == "txn_rocksDB" else "txn_rocksDB"
@@ -370,9 +374,13 @@ class World:
         shutil.rmtree(live)
         return self._damage(name, "lost", "offsets", "offsets", lambda: True)
 
+    def lose_disk(self) -> None:
+        """Lose all stores of the application."""
+        shutil.rmtree(self.application.state_dir / self.application.name, ignore_errors=True)
+
     def forget(self) -> None:
         """Lose all that we know beyond the stores themselves, and all that is in quarantine."""
-        shutil.rmtree(self.application.state_dir / ".statestore")
+        shutil.rmtree(self.application.state_dir / ".statestore", ignore_errors=True)
 
     def _damage(self, name: str, what: str, sealed: Depth, unsealed: Depth, still: Callable[[], bool]) -> Damage:
         live = self.application.store_spec(store=name).live

@@ -56,6 +56,7 @@ def store_partition_specs(
                     state_dir=where.state_dir.absolute(),
                     kafka_timeout_s=where.kafka_timeout_s,
                     exactly_once=application.processing_guarantee == "exactly_once_v2",
+                    input_topic=part.input_topic,
                 )
                 for partition in range(count)
                 if not wanted_partitions or partition in wanted_partitions

@@ -5,14 +5,17 @@ last record of each key stays. A task writes one with each commit, in the same t
 
     key     the input partition as text, such as orders-3
     value   JSON: {"version": 1, "offset": 42, "topic_id": "...", "sequence": 7, "stream_time": 1700000000000,
-            "store_times": {"totals": 1700000000000}}
+            "store_times": {"totals": 1700000000000}, "changelogs": {"totals": "..."}}
 
 `offset` is the next to read; `topic_id` tells an input topic that was recreated; `sequence` grows with each commit.
 Times are ms since the epoch: the largest timestamp of the input, and the stream times of window and session stores.
+`changelogs` has the topic id of the changelog of each store that has anything.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -33,6 +36,8 @@ class InputOffset(BaseModel):
         Number of the commit that wrote it.
     stream_time, store_times
         ms since the epoch; -1 before the first record.
+    changelogs
+        Topic id of the changelog of each store of the task that had anything.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -43,9 +48,17 @@ class InputOffset(BaseModel):
     sequence: int = Field(ge=0)
     stream_time: int = UNKNOWN_TIME
     store_times: dict[str, int] = {}
+    changelogs: dict[str, str] = {}
 
     @classmethod
-    def of(cls, offset: int, topic_id: str | None, sequence: int, times: CommitMetadata) -> Self:
+    def of(
+        cls,
+        offset: int,
+        topic_id: str | None,
+        sequence: int,
+        times: CommitMetadata,
+        changelogs: Mapping[str, str] = MappingProxyType({}),
+    ) -> Self:
         """Return the value for a commit with these stream times."""
         return cls(
             offset=offset,
@@ -53,6 +66,7 @@ class InputOffset(BaseModel):
             sequence=sequence,
             stream_time=times.partition_time,
             store_times=dict(times.times),
+            changelogs=dict(changelogs),
         )
 
     def is_of(self, topic_id: str | None) -> bool:

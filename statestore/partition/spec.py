@@ -86,6 +86,8 @@ class StorePartitionSpec(BaseModel):
         Somebody says so who knows the topology. If not, its rows were once those of its topic.
     archive
         Where its snapshots are; None: there are none.
+    input_topic
+        Topic that its task reads; None: not known.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -108,6 +110,7 @@ class StorePartitionSpec(BaseModel):
     global_kind: GlobalKind | None = None
     global_said: bool = False
     archive: ArchiveSpec | None = None
+    input_topic: str | None = None
 
     @property
     def logs_no_headers(self) -> bool:

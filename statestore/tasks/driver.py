@@ -19,6 +19,7 @@ from statestore.errors import InputError, InvalidStateError
 from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import CommitMetadata
 from statestore.model import TaskId, TopicPartition
+from statestore.partition.judgement import Had
 from statestore.partition.replay import replay
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.stores.processor_store import processor_store
@@ -231,6 +232,10 @@ class _Changelogs(TaskChangelogs):
     def first_from(self, times: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int | None]:
         """Nothing expires from a list."""
         return {}
+
+    def had_by_commits(self, spec: StorePartitionSpec) -> Had | None:
+        """No list is recreated."""
+        return None
 
     def may_lack_versions(self, spec: StorePartitionSpec, committed: int | None, log: LogRange) -> bool:
         """Nothing is compacted in a list."""

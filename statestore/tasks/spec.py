@@ -111,4 +111,5 @@ class TaskSpec(BaseModel):
             lock_wait_s=self.lock_wait_s,
             exactly_once=self.exactly_once,
             archive=self.archive,
+            input_topic=self.subtopology.input_topic,
         )

@@ -1,7 +1,7 @@
-"""Builds a store of a task from its whole changelog, beside the live one, until it is whole.
+"""Builds a store of a task from its whole changelog, in the staging directory.
 
-Whoever is killed meanwhile, or reads so slowly that deletes may be gone from the log, leaves nothing that could pass
-for the store.
+The caller puts it in place when it is complete. A task that is killed before, or that reads so slowly that deletes may
+be gone from the log, leaves no store that looks complete.
 """
 
 from __future__ import annotations

@@ -268,7 +268,8 @@ class StreamTask:
         """Commit what was written, with the next input offset; return the last offset of each partition written to."""
         spec = self._spec
         self._sequence += 1
-        kept = InputOffset.of(self._next_offset, spec.input_id, self._sequence, times)
+        changelogs = {name: spec.changelogs[name].topic_id for name in self._stores.not_empty()}
+        kept = InputOffset.of(self._next_offset, spec.input_id, self._sequence, times, changelogs)
         self._writer.keep_offset(OffsetRecord(spec.offsets, self._input, kept))
         delivered = self._writer.flush()
         kill_switch.reached("flushed, input offsets not sent")

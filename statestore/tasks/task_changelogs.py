@@ -11,7 +11,9 @@ from statestore.changelog.reader import LogReader, first_offset
 from statestore.changelog.topics import LogRange, Topics
 from statestore.model import TopicPartition
 from statestore.partition.changelog_time import LogTimes, log_times
+from statestore.partition.committed_changelogs import had_by_commits
 from statestore.partition.cuts import find_cuts
+from statestore.partition.judgement import Had
 from statestore.partition.replacement import may_lack_versions
 from statestore.partition.replay import replay
 from statestore.partition.spec import StorePartitionSpec
@@ -95,6 +97,11 @@ class TaskChangelogs:
     def times(self, spec: StorePartitionSpec, log: LogRange) -> LogTimes:
         """Return the times of the first and last rows in a window or session store's changelog."""
         return log_times(spec, log)
+
+    def had_by_commits(self, spec: StorePartitionSpec) -> Had | None:
+        """Return what a store had by the task's last commit, if its changelog was recreated since; None otherwise."""
+        (found,) = had_by_commits([spec])
+        return found
 
     def may_lack_versions(self, spec: StorePartitionSpec, committed: int | None, log: LogRange) -> bool:
         """Tell whether compaction may have removed something that a versioned store has up to its committed offset."""

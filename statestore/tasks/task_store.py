@@ -296,10 +296,10 @@ class TaskStore:
         return self._task.accept_loss and not self.store.persistent
 
     def _lost(self, known: Had, log: LogRange, cut: int | None) -> Lost:
-        """Return what a rebuild of the store would lose; if nothing is known of it here, its snapshots are asked."""
+        """Return what a rebuild of the store would lose; if this disk has no evidence, other evidence counts."""
         persistent = self.store.persistent
-        if known.is_unknown and persistent and (archived := self._had_by_archive(log)) is not None:
-            known, cut = archived, self._changelogs.cuts({self.changelog: archived.record}).get(self.changelog)
+        if known.is_unknown and (found := self._had_elsewhere(log)) is not None:
+            known, cut = found, self._changelogs.cuts({self.changelog: found.record}).get(self.changelog)
         known, supply = known._replace(in_memory=not persistent), Supply(self._spec.changelog, log, cut)
         if needs_stream_time(self._spec, known.record, log):
             times = self._changelogs.times(self._spec, log)
@@ -308,21 +308,24 @@ class TaskStore:
             supply = supply._replace(lacks_versions=True)
         return rebuild_loss(known, supply, retention_ms=self._spec.store.row_retention_ms, now_ms=clock.now_ms())
 
-    def _had_by_archive(self, log: LogRange) -> Had | None:
-        """Return the content of the store by its newest snapshot; None if it has none.
+    def _had_elsewhere(self, log: LogRange) -> Had | None:
+        """Return the content of the store by its newest snapshot, or by the task's last commit; None: nothing is known.
 
         Raises
         ------
         ArchiveUnavailableError, ArchiveAccessError
             If the archive cannot be read, unless nothing was ever logged: a new application need not wait for it.
         """
+        by_commits = self._changelogs.had_by_commits(self._spec)
+        if not self.store.persistent:
+            return by_commits
         try:
-            return had_by_archive(self._spec)
+            return had_by_archive(self._spec) or by_commits
         except (ArchiveUnavailableError, ArchiveAccessError) as error:
             if log.high_watermark:
                 raise
             _log.warning("%s: whether it has snapshots is unknown: %s", self._spec.store_partition, error)
-            return None
+            return by_commits
 
     def _refuse(self, lost: Lost, what: str) -> NoReturn:
         raise _REFUSED[lost.status](

@@ -103,6 +103,11 @@ class TaskStores:
         """Names of the stores that have anything of their changelogs."""
         return [name for name, part in self._stores.items() if part.store.committed_offset(part.changelog) is not None]
 
+    def not_empty(self) -> list[str]:
+        """Names of the stores that have anything of their changelogs, or uncommitted rows."""
+        held = set(self.holding())
+        return [name for name, part in self._stores.items() if name in held or not part.store.is_empty]
+
     @property
     def stream_times(self) -> dict[str, int]:
         """Stream time (ms) of each window and session store, which decides on what has expired."""

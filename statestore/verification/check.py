@@ -41,6 +41,7 @@ from statestore.partition.archived import (
     with_archived_evidence,
 )
 from statestore.partition.changelog_time import LogTimes, log_times
+from statestore.partition.committed_changelogs import with_committed_changelogs
 from statestore.partition.inspection import damaged_file, inspect
 from statestore.partition.judgement import (
     Inspection,
@@ -368,13 +369,13 @@ def _judged(
 def _with_evidence(
     asked: Sequence[tuple[StorePartitionSpec, Inspection]],
 ) -> list[tuple[StorePartitionSpec, Inspection]]:
-    """Add the newest snapshots of unknown stores as evidence, if the archive answers."""
-    specs = [spec for spec, _ in asked]
+    """Add evidence of unknown stores: their newest snapshots, if the archive answers, and their tasks' commits."""
+    specs, found = [spec for spec, _ in asked], [found for _, found in asked]
     try:
-        return list(zip(specs, with_archived_evidence(specs, [found for _, found in asked]), strict=True))
+        found = with_archived_evidence(specs, found)
     except (ArchiveUnavailableError, ArchiveAccessError) as error:
         _log.warning("verify: it is unknown what snapshots show of stores that do not exist here: %s", error)
-        return list(asked)
+    return list(zip(specs, with_committed_changelogs(specs, found), strict=True))
 
 
 def _judge(

@@ -298,6 +298,7 @@ class Application:
             state_dir=self.state_dir,
             kafka_timeout_s=60,
             lock_wait_s=0.2,
+            input_topic=self.definition.subtopology_of(definition.name).input_topic,
             exactly_once=self.definition.processing_guarantee == "exactly_once_v2",
         )
         return spec.model_copy(update=changes)

@@ -112,7 +112,7 @@ class OnDisk(Archived):
         return restore(RestoreSpec(self.store_spec(), request, broker.unique("restore"), TINY_RUN))
 
     def rows(self) -> int:
-        """Verify all rows of what is on the disk, and count them."""
+        """Verify the store on the disk deeply, and return its number of rows."""
         spec = self.store_spec(archive=None)
         row = verify(spec, VerifyOptions("deep"))
         assert row.status is Status.OK, row
@@ -405,19 +405,6 @@ def test_a_pod_is_warmed_with_a_snapshot_that_has_more(bootstrap_servers: str, t
 # -- the archive as evidence ------------------------------------------------------------------------------------------
 
 
-def test_snapshots_show_that_a_log_was_replaced(bootstrap_servers: str, tmp_path: Path) -> None:
-    app = OnDisk(bootstrap_servers, tmp_path, "archive")
-    app.process(PRECIOUS)
-    broker.delete_topic(bootstrap_servers, app.changelog)
-    create_topic(bootstrap_servers, app.changelog, 1, DELETED)
-    app.lose_disk()
-    found = app.judged()
-    assert (found.action, found.loss, found.loss_cause) == (Action.BY_HAND, Loss.LIKELY, Status.REPLACED)
-    app.send(PRECIOUS)
-    app.fails("ChangelogReplacedError")
-    assert app.log_end() == 0
-
-
 def test_a_snapshot_of_what_was_accepted_asks_nobody_again(bootstrap_servers: str, tmp_path: Path) -> None:
     app = OnDisk(bootstrap_servers, tmp_path, "archive")
     app.process(PRECIOUS)
@@ -455,6 +442,61 @@ def test_no_snapshot_is_made_of_the_rest_of_a_log(bootstrap_servers: str, tmp_pa
     assert restore_points([app.store_spec()], int(time.time() * 1000), look_at_files=False)[0].snapshot is None
     accepted = snapshot_from_log(app.store_spec(), "accepted", TINY_RUN, tmp_path / "scratch", accept_loss=True)
     assert (accepted.failure, accepted.keys) == (None, 1)
+
+
+# -- the task's last commit as evidence -------------------------------------------------------------------------------
+
+
+@pytest.mark.short_for("True-alone-exactly_once_v2-key-value", "False-archive-at_least_once-window")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("setup", ["alone", "archive"])
+@pytest.mark.parametrize("recreated", [True, False])
+def test_a_lost_store_is_not_begun_with_a_log_that_was_recreated(
+    bootstrap_servers: str, tmp_path: Path, recreated: bool, setup: Any, guarantee: Any, kind: str
+) -> None:
+    app = OnDisk(bootstrap_servers, tmp_path, setup, kind, processing_guarantee=guarantee)
+    app.process(PRECIOUS)
+    broker.delete_topic(bootstrap_servers, app.changelog)
+    if recreated:
+        create_topic(bootstrap_servers, app.changelog, 1, DELETED)
+    app.lose_disk()
+    for depth in ("offsets", "scan", "deep"):
+        found = app.judged(depth)
+        assert (found.action, found.loss, found.loss_cause) == (Action.BY_HAND, Loss.LIKELY, Status.REPLACED)
+    if not recreated:
+        return  # no task is planned without its changelog
+    app.send([(b"precious-00", b"1")], timestamp=T0 + 200)
+    app.fails("ChangelogReplacedError")
+    assert app.log_end() == 0
+    assert app.restoring().failure is not None
+    assert app.restoring(accept_loss=True).failure is None
+    assert app.run().failure is None
+    assert app.rows() == 1
+    app.lose_disk()
+    assert app.judged().loss is Loss.NONE, "it is asked again what was accepted"
+
+
+def test_an_in_memory_store_is_not_begun_with_a_log_that_was_recreated(bootstrap_servers: str, tmp_path: Path) -> None:
+    app = in_memory(bootstrap_servers, tmp_path)
+    app.process(PRECIOUS)
+    broker.delete_topic(bootstrap_servers, app.changelog)
+    create_topic(bootstrap_servers, app.changelog, 1, DELETED)
+    app.lose_disk()
+    app.fails("ChangelogReplacedError")
+    assert app.run(accept_loss=True).failure is None
+    assert app.run().failure is None
+
+
+def test_a_store_that_was_added_later_begins_at_once(bootstrap_servers: str, tmp_path: Path) -> None:
+    app = OnDisk(bootstrap_servers, tmp_path)
+    app.process(PRECIOUS)
+    app.lose_disk()
+    added = StoreDefinition(name="added")
+    create_topic(bootstrap_servers, added.changelog_of(app.name), 1, DELETED)
+    app.defined(stores=(*app.definition.stores, added))
+    assert app.judged().loss is Loss.NONE
+    assert app.process([(b"precious-00", b"1")], T0 + 200).failure is None
 
 
 # -- a replay that takes too long -------------------------------------------------------------------------------------

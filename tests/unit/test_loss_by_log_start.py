@@ -1,4 +1,4 @@
-"""What a log's start shows of a store, over combinations: losing a record never makes a loss look smaller."""
+"""The start of a log as evidence, over combinations: a loss never looks smaller because a record was lost."""
 
 from __future__ import annotations
 

@@ -103,6 +103,13 @@ def begin_with_the_rest_of_a_log_that_was_recorded(machine: FeaturesMeet) -> Non
     machine.process(INPUT, 0)
 
 
+def begin_with_a_new_log(machine: FeaturesMeet) -> None:
+    machine.process(INPUT, 0)
+    machine.recreate_log(COUNTS, 20)
+    machine.lose_disk(True, 0)
+    machine.process(INPUT, 0)
+
+
 def lose_a_disk_and_no_record(machine: FeaturesMeet) -> None:
     machine.process(INPUT, 0)
     machine.lose_disk(True, 0)
@@ -163,6 +170,10 @@ def _the_start_of_a_log_shows_nothing(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(room, "rebuild_loss", lambda *_, **__: Lost(Loss.NONE))
 
 
+def _commits_show_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(statestore.tasks.task_changelogs.TaskChangelogs, "had_by_commits", lambda *_: None)
+
+
 def _stores_are_not_restricted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(statestore.tasks.topology, "processor_store", lambda store, _=None: store)
 
@@ -195,6 +206,7 @@ DEFECTS: dict[str, tuple[str, Callable[[FeaturesMeet], None], Callable[[pytest.M
         begin_with_the_rest_of_a_log_that_was_recorded,
         _the_start_of_a_log_shows_nothing,
     ),
+    "a new log is all": ("seen", begin_with_a_new_log, _commits_show_nothing),
     "a lost store is not filled": ("counted once", lose_a_disk_and_no_record, _nothing_to_replay),
     "a processor commits": ("counted once", use_what_belongs_to_the_task, _stores_are_not_restricted),
     "a processor catches a refusal": ("seen", catch_a_refusal, _refusals_are_only_raised),

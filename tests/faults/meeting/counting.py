@@ -24,8 +24,10 @@ STORES = (
 DEFINED = {store.name: store for store in STORES}
 #: Row keys as in the changelog; values with their timestamps.
 Rows = dict[bytes, tuple[bytes, int]]
-#: What a processor must not do with a store, with the arguments of each call. Its input value is the name after a `!`,
-#: or a `?` if the processor catches the error.
+#: Key of records that write nothing. At least once, what a processor has written before it fails stays in the log.
+NOTHING = b"-"
+#: Methods of a store that belong to the task, with their arguments. A processor calls one if its name is the input
+#: value, after a `!`, or after a `?` to catch the error.
 REFUSED: dict[str, tuple[Any, ...]] = {"commit": ({}, {}), "sync": (), "rollback": (), "recover": (None,), "close": ()}
 
 
@@ -44,10 +46,11 @@ def count(record: Record, context: ProcessorContext) -> None:
 
 
 def _misbehave(record: Record, counts: Any) -> None:
-    """Write a row, use what belongs to the task, and fail; or go on as if nothing had happened."""
+    """Write a row, and call a method that belongs to the task; then fail, or return normally."""
     assert record.value is not None
     name, caught = record.value[1:].decode(), record.value.startswith(b"?")
-    counts.put(record.key, ValueAndTimestamp(b"1000", record.timestamp))
+    if record.key != NOTHING:
+        counts.put(record.key, ValueAndTimestamp(b"1000", record.timestamp))
     try:
         getattr(counts, name)(*REFUSED[name])
     except InvalidStateError:

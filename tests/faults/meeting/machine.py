@@ -38,7 +38,7 @@ from statestore.statedir.seal import break_seal
 from statestore.statedir.swap import finish_swaps
 from statestore.verification.check import verify
 from statestore.verification.options import VerifyOptions
-from tests.faults.meeting.counting import COUNTS, DEFINED, HOURLY, REFUSED, RETENTION_MS, STEPS, Rows, counted
+from tests.faults.meeting.counting import COUNTS, DEFINED, HOURLY, NOTHING, REFUSED, RETENTION_MS, STEPS, Rows, counted
 from tests.faults.meeting.mortal import Row, killed_or
 from tests.faults.meeting.world import SEGMENT_LOST, Damage, Held, World
 from tests.integration.broker import Logged, settle
@@ -133,6 +133,8 @@ class FeaturesMeet(RuleBasedStateMachine):
         self.truth: dict[str, Rows | None] = {COUNTS: {}, HOURLY: {}}
         self.others: dict[str, set[tuple[bytes, tuple[bytes, int]]]] = {COUNTS: set(), HOURLY: set()}
         self.lost: dict[str, Rows] = {COUNTS: {}, HOURLY: {}}
+        self._in_commit: set[str] = set()
+        self._recreated: set[str] = set()
         self.damages: dict[str, list[Damage]] = {COUNTS: [], HOURLY: []}
         self.held, _ = self.world.look()
         self._processed = 0
@@ -211,7 +213,8 @@ class FeaturesMeet(RuleBasedStateMachine):
                 self.damages[name] = [at._replace(sealed="deep") if at in damages else at for at in self.damages[name]]
             self._find_well(*self.truth)
             self._forgotten.clear()
-            self.lost = {COUNTS: {}, HOURLY: {}}
+            self._not_lost(*self.truth)
+            self._in_commit = {name for name in self.truth if self.held[name].live} if inputs else self._in_commit
         else:
             self._well.clear()
             self._killed = True
@@ -260,7 +263,7 @@ class FeaturesMeet(RuleBasedStateMachine):
     def take_over(self, keys: list[bytes], how: Literal["write", "crash", "die"]) -> None:
         """Let Kafka Streams take the application over, which then ends well or not; what it loses is not ours."""
         inodes = {name: self._inode(name) for name in self.truth}
-        self.lost = {COUNTS: {}, HOURLY: {}}
+        self._not_lost(*self.truth)
         self.world.take_over(keys, how)
         self.held, new = self.world.look()
         for name, truth in self.truth.items():
@@ -325,7 +328,7 @@ class FeaturesMeet(RuleBasedStateMachine):
             assert row is None or row.outcome == "skipped", f"seen: a store that is well was {row.outcome}: {row}"
         done = row is not None and row.outcome == "restored"
         if accept_loss:
-            self.lost[name] = {}
+            self._not_lost(name)
         assert not (done and self._short(name)), f"seen: {name} was restored without {self._short(name)}: {row}"
         self._account_for_restore(name, before[name], done=done)
         self._assert_kept(name, before[name], new[name], [])
@@ -355,7 +358,7 @@ class FeaturesMeet(RuleBasedStateMachine):
         if row is None or row.failure is None:
             self._demote(name)
             self._well.discard(name)
-            self.lost[name] = {}
+            self._not_lost(name)
         self._assert_kept(name, before[name], new[name], [])
         self._took("roll back, killed" if row is None else "roll back, refused" if row.failure else "roll back")
 
@@ -471,7 +474,7 @@ class FeaturesMeet(RuleBasedStateMachine):
         self._look_after_fault()
         self._took("cut a log")
 
-    @precondition(lambda self: not self._killed and self._may("lose a disk"))  # what is in it is known
+    @precondition(lambda self: not self._killed and self._may("lose a disk"))  # no transaction is open
     @rule(records=st.booleans(), share=st.sampled_from([0, 0, 0.3, 1]))
     def lose_disk(self, records: bool, share: float) -> None:
         """Lose all stores, perhaps with our own directory, and perhaps records from the start of the logs."""
@@ -497,7 +500,10 @@ class FeaturesMeet(RuleBasedStateMachine):
         record = self._spec(name).paths.record(name)
         known = record.exists() and self.truth[name] and self.held[name].present
         topic_id = self._topic_id(name)
-        self.lost[name] = {}
+        if name in self._in_commit:
+            self._recreated.add(name)
+        else:
+            self._not_lost(name)
         self.world.recreate(name, records)
         self._well.discard(name)
         if known and name not in self._forgotten:
@@ -533,11 +539,10 @@ class FeaturesMeet(RuleBasedStateMachine):
     def misbehave(self, call: str, caught: bool) -> None:
         """Have the processor use what belongs to the task; a person then skips the record."""
         self.process([], 0)
-        exactly_once = self.world.exactly_once
-        self.world.send([(b"a", b"%c%s" % (b"?" if caught else b"!", call.encode()))], 0)
+        self.world.send([(b"a" if self.world.exactly_once else NOTHING, (b"?" if caught else b"!") + call.encode())], 0)
         row, _, new = self._watch(self.world.application.run)
         assert row.failure is not None, f"seen: a processor has used {call}, and its task has not failed"
-        assert not (exactly_once and any(new.values())), f"counted once: what failed has logged {new}"
+        assert not any(new.values()), f"counted once: what failed has logged {new}"
         self.world.skip_input()
         self._processed = len(self.world.inputs)
         self.process([], 0)
@@ -597,11 +602,17 @@ class FeaturesMeet(RuleBasedStateMachine):
                 assert kept, f"kept: {name} was replaced as if nothing could be lost, and {key!r}: {row} was"
         return truth
 
+    def _not_lost(self, *names: str) -> None:
+        """Forget that disks were lost: the stores are there again, or a person has decided."""
+        for name in names:
+            self.lost[name] = {}
+            self._recreated.discard(name)
+
     def _short(self, name: str) -> Rows:
-        """Rows that a store had when its disk was lost, and that its log, which has lost its start, lacks."""
+        """Rows that a store had when its disk was lost, and that its log lacks, which has lost its start, or is new."""
         log = self.world.logs[name]
         held = self.held[name].logged
-        lost = self._unexpired(name, self.lost[name]) if log.start else {}
+        lost = self._unexpired(name, self.lost[name]) if log.start or name in self._recreated else {}
         return {key: row for key, row in lost.items() if held.get(key) != row}
 
     def _demote(self, name: str) -> None:

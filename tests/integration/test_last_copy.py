@@ -439,7 +439,10 @@ def test_a_copy_of_another_logs_time_waits_for_a_person(whole: Application) -> N
     recreate(whole)
     whole.store_spec().paths.record(STORE).unlink()
     shutil.rmtree(whole.live)
-    whole.process([(b"a", b"1")], T0 + 100)
+    whole.send([(b"a", b"1")], timestamp=T0 + 100)
+    assert "--accept-loss" in whole.fails("ChangelogReplacedError")
+    whole.restore("full", label="accepted", accept_loss=True)
+    whole.process()
     assert clean_quarantine(whole.store_spec().paths, whole.store_spec().store, 0.0) == []
     assert whole.store_spec().paths.quarantine(STORE, "first").exists()
 

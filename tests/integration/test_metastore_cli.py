@@ -234,7 +234,7 @@ def test_a_command_that_is_committed_is_told_of_although_its_topics_cannot_be_ma
     assert (content["applied"], content["catalogue"]) == (False, str(command.metastore.view().pin))
     delete_topic(command.servers, changelog)
     command.apply(definition)
-    assert set(command.catalogue.entry(definition.name).topics) == {changelog}
+    assert set(command.catalogue.entry(definition.name).topics) == {changelog, f"{definition.name}-input-offsets"}
 
 
 @pytest.mark.long
@@ -335,7 +335,7 @@ def test_history_tells_what_each_command_changed(command: CatalogueCommand) -> N
     assert other.name not in out
     told = [line.split("│")[-2].strip() for line in out.splitlines() if f" {name} " in line]
     assert told[0] == "created"
-    assert told[1] == "recorded 1 topic"
+    assert told[1] == "recorded 2 topics", "its changelog, and its topic of input offsets"
     assert "stores.counts.owner: - -> data-team" in told[2]
     assert told[3:] == ["recorded 1 topic", "dropped store more", "dropped"]
     commands = command.shown("history", name)["commands"]

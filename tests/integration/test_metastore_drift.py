@@ -207,7 +207,7 @@ def test_what_a_dropped_application_leaves_is_listed_with_the_command_that_remov
     code, found = installation.drift()
     assert code == 0
     topics = [f"{name}-{end}" for end in ("by-value-repartition", "by-value-changelog", "counts-changelog")]
-    topics.append(f"{name}-windows-changelog")
+    topics += [f"{name}-{end}" for end in ("windows-changelog", "input-offsets", "by-value-repartition-offsets")]
     assert {subject: item["todo"] for subject, item in found.items()} == {
         **{topic: topic_deletion(installation.servers, topic) for topic in topics},
         str(state_dir / name): f"rm -r {state_dir / name} {state_dir / '.statestore' / name}",

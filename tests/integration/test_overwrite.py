@@ -213,7 +213,7 @@ def test_an_application_that_never_ran_gets_rows_and_asks_where_its_input_begins
     store.assert_written(f"{before}-2")
     failure = store.app.run(0).failure
     assert failure is not None
-    assert "no committed offset" in failure.message
+    assert failure.kind == "InputOffsetError"
 
 
 @pytest.mark.long

@@ -277,6 +277,16 @@ def _commit_for_target(two: Two) -> None:
     two.target.run_all()
 
 
+def _run_and_forget(two: Two) -> None:
+    two.target.run_all()
+    two.target.forget_group()
+
+
+def _make_a_store(two: Two) -> None:
+    spec = two.target.store_spec()
+    spec.live.mkdir(parents=True)
+
+
 def _commit_elsewhere(two: Two) -> None:
     commit_offsets(two.target.servers, two.target.name, {TopicPartition(two.target.input, 0): GroupOffset(0)})
 
@@ -288,7 +298,9 @@ REFUSALS: dict[str, tuple[Callable[[Two], object], str]] = {
     "a store was left open": (_leave_open, "is LAGGING"),
     "keys are elsewhere": (_misplace, "1 keys that Kafka's partitioner puts elsewhere"),
     "the changelog is gone": (lambda two: broker.delete_topic(two.source.servers, two.source.changelog), "REPLACED"),
-    "the new one has run": (_commit_for_target, "has stores already"),
+    "the new one has stores": (_make_a_store, "has stores already"),
+    "the new one has run": (_commit_for_target, "has committed offsets"),
+    "the new one has run, and its group is gone": (_run_and_forget, "has run before"),
     "the new one has run elsewhere": (_commit_elsewhere, "has committed offsets"),
     "the new one has records": (
         lambda two: broker.produce(two.target.servers, two.target.changelog, [(b"key-00", b"7")], 1),

@@ -15,6 +15,7 @@ from statestore.archive.layout import blob
 from statestore.archive.manifest import Manifest, SnapshotFile
 from statestore.durable import sync_directory
 from statestore.errors import SnapshotError
+from statestore.formats.database_files import has_rows
 from statestore.objects.store import ObjectStore
 
 #: Files that are fetched at the same time, each over a connection of its own: one alone does not fill the network.
@@ -56,7 +57,7 @@ def fetch(
     missing: list[SnapshotFile] = []
     for file in manifest.files:
         source = local.get(file.sha256)
-        if source is not None and file.path.endswith(".sst") and _link(source, target / file.path, file):
+        if source is not None and has_rows(file.path) and _link(source, target / file.path, file):
             linked += file.bytes
             advanced(file.bytes)
         else:

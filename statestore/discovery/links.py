@@ -13,21 +13,22 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import RetryError, StateStoreError, StoreCorruptedError, UnknownStoreError
+from statestore.formats.database_files import has_rows, is_log, is_table
 
 T = TypeVar("T")
 
 #: So long files are opened again that change meanwhile (s). One opening takes milliseconds, on a busy machine more.
 _FOR_S = 30.0
 _MANIFEST = re.compile(r"MANIFEST-[0-9]+")
-#: Files that hold rows. RocksDB only reads them; nothing else may be linked that opening could write to.
-_LINKED = (".sst", ".blob", ".log")
+#: Where the files that a process has open have paths.
+_OPEN_FILES = Path("/proc/self/fd")
 #: What grows all the time and says nothing of the rows.
 _INFO_LOG = "LOG"
 
@@ -62,14 +63,17 @@ def undisturbed(store: StoreDirectory, action: Callable[[], T]) -> T:
 @contextmanager
 def linked(directory: Path) -> Iterator[Path]:
     """Have a directory that RocksDB takes for the database as it is now, to open it there while the context lasts."""
-    with TemporaryDirectory(prefix="statestore-") as scratch:
-        view = _link(directory, Path(scratch) / "database")
+    with TemporaryDirectory(prefix="statestore-") as scratch, ExitStack() as held:
+        view = _link(directory, Path(scratch) / "database", held)
         with named(view, directory):
             yield view
 
 
-def _link(directory: Path, view: Path) -> Path:
-    """Make a directory that RocksDB takes for the database as it is now."""
+def _link(directory: Path, view: Path, held: ExitStack) -> Path:
+    """Make a directory that RocksDB takes for the database as it is now.
+
+    Files that RocksDB only reads are linked; nothing else may be that opening could write to.
+    """
     view.mkdir()
     current = directory / "CURRENT"
     with suppress(FileNotFoundError):  # RocksDB says what is missing
@@ -79,9 +83,18 @@ def _link(directory: Path, view: Path) -> Path:
         if _MANIFEST.fullmatch(name):
             shutil.copyfile(directory / name, view / name)
     for path in directory.iterdir():
-        if path.suffix in _LINKED:
+        if is_table(path.name) or is_log(path.name):
             (view / path.name).symlink_to(path)
+        elif has_rows(path.name):  # RocksDB opens it only when it reads from it
+            (view / path.name).symlink_to(_held(path, held))
     return view
+
+
+def _held(path: Path, held: ExitStack) -> Path:
+    """Open a file, and return a path that leads to it even after its owner has deleted it."""
+    if not _OPEN_FILES.is_dir():
+        return path
+    return _OPEN_FILES / str(held.enter_context(path.open("rb")).fileno())
 
 
 @contextmanager

@@ -19,6 +19,7 @@ import pyarrow as pa
 from statestore.discovery.links import linked, named, undisturbed
 from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import RetryError
+from statestore.formats.database_files import files_with_rows, is_table
 from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY, AnyFormat
 from statestore.sst.layout import OtherLayoutError
 from statestore.stores.row_files import files_of_rows
@@ -45,6 +46,8 @@ class Opened(NamedTuple):
         Where it lies; RocksDB itself names `view`, which is gone.
     files
         The SST files with all its rows, in key order, if these are to be read without RocksDB; else None.
+    links
+        Links that RocksDB still needs; None if it has opened all files.
     """
 
     start: int
@@ -52,6 +55,7 @@ class Opened(NamedTuple):
     view: Path
     database: ScannedDatabase
     files: Sequence[BinaryIO] | None = None
+    links: ExitStack | None = None
 
     def rows(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows with `start <= row key < stop`, as they are stored.
@@ -80,6 +84,8 @@ class Opened(NamedTuple):
         self.database.close()
         for file in self.files or ():
             file.close()
+        if self.links is not None:
+            self.links.close()
 
     def versions(self, key_from: bytes = b"", key_to: bytes | None = None) -> Iterator[tuple[bytes, list[RawVersion]]]:
         """Yield the keys of a versioned store with their versions, as `versions_in` does.
@@ -116,11 +122,14 @@ def _open_all(store: StoreDirectory, store_format: AnyFormat, wanted: Wanted | N
     try:
         for at, (start, directory) in enumerate(here.items()):
             if wanted is None or wanted(start, starts[at + 1]):
-                with linked(directory) as view:
+                with ExitStack() as links:
+                    view = links.enter_context(linked(directory))
                     before = _inodes(view)
                     opened.append(Opened(start, directory, view, ScannedDatabase(view, store_format)))
                     opened[-1].database.require_no_foreign_files()
                     opened[-1] = opened[-1]._replace(files=_held_files(opened[-1].database, before))
+                    if not all(is_table(path.name) for path in before):
+                        opened[-1] = opened[-1]._replace(links=links.pop_all())
         if store.databases() != here:
             raise RetryError(f"the segments in {store.directory} changed each time they were opened; try again")
     except BaseException:
@@ -130,9 +139,9 @@ def _open_all(store: StoreDirectory, store_format: AnyFormat, wanted: Wanted | N
 
 
 def _inodes(view: Path) -> dict[Path, int]:
-    """Return the SST files that are there, before RocksDB opens them."""
+    """Return the files with rows that are there, before RocksDB opens them."""
     found: dict[Path, int] = {}
-    for path in view.glob("*.sst"):
+    for path in files_with_rows(view):
         with suppress(FileNotFoundError):  # RocksDB says so if it is needed
             found[path] = path.stat().st_ino
     return found

@@ -17,6 +17,7 @@ from statestore.errors import (
     unreadable_is_damaged,
 )
 from statestore.formats import checkpoint_file
+from statestore.formats.database_files import files_with_rows, has_rows
 from statestore.formats.offsets import COLUMN_FAMILY
 from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY
 from statestore.partition.judgement import Had, Inspection
@@ -118,7 +119,7 @@ def _require_nothing_since(spec: StorePartitionSpec) -> None:
     for directory in spec.store.store_kind.databases(spec.live):
         if not exists(directory) or COLUMN_FAMILY in column_families(directory):
             continue
-        newest = max(directory.glob("*.sst"), key=lambda path: path.stat().st_mtime_ns, default=None)
+        newest = max(files_with_rows(directory), key=lambda path: path.stat().st_mtime_ns, default=None)
         if newest is not None and newest.stat().st_mtime_ns > offsets_ns:
             raise StoreUncleanError(
                 f"{newest} is newer than {spec.paths.checkpoint}: the application was killed, and uncommitted "
@@ -151,7 +152,7 @@ def _unusable(spec: StorePartitionSpec, record: StoreRecord | None, status: Stat
         had=had(
             record,
             committed,
-            anything=any(spec.live.rglob("*" if spec.store.supplied else "*.sst")),
+            anything=any(spec.store.supplied or has_rows(path.name) for path in spec.live.rglob("*")),
             readable=readable,
         ),
     )

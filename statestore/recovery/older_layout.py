@@ -15,6 +15,7 @@ import os
 
 from statestore.durable import sync_directory
 from statestore.errors import StoreCorruptedError
+from statestore.formats.database_files import files_with_rows
 from statestore.formats.offsets import COLUMN_FAMILY
 from statestore.model import TopicPartition
 from statestore.partition.spec import StorePartitionSpec
@@ -36,7 +37,7 @@ def move_offsets_out(store: StorePartitionSpec, built: Built) -> tuple[tuple[Top
         if COLUMN_FAMILY in column_families(directory):
             raise StoreCorruptedError(f"{directory} still has the column family {COLUMN_FAMILY}; run the restore again")
         if written_ns is not None:
-            for path in directory.glob("*.sst"):
+            for path in files_with_rows(directory):
                 os.utime(path, ns=(written_ns, written_ns))
         sync_directory(directory)
     return tuple(built.committed.items())

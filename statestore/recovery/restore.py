@@ -29,6 +29,7 @@ from statestore.errors import (
     StoreBehindLogStartError,
     StoreCorruptedError,
 )
+from statestore.formats.database_files import has_rows
 from statestore.model import TopicPartition
 from statestore.partition.archived import known_of, lives_in_archive
 from statestore.partition.generations import built_from_log, newest_generation, superseded
@@ -543,7 +544,7 @@ def _seal(store: StorePartitionSpec, snapshot: Manifest | None) -> None:
     kill_switch.reached("restore, swapped, not sealed")
     definition = store.store
     if snapshot is not None and not definition.supplied:
-        sst = {file.path: file.sha256 for file in snapshot.files if file.path.endswith(".sst")}
+        sst = {file.path: file.sha256 for file in snapshot.files if has_rows(file.path)}
         install_digests(store.paths, definition.name, definition.store_kind, sst)
     seal(store.paths, definition.name, definition.store_kind, supplied=definition.supplied)
 

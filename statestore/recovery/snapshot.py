@@ -13,6 +13,7 @@ from statestore.archive.manifest import Manifest
 from statestore.archive.snapshots import Listed, history, mark_suspect, read_snapshot
 from statestore.changelog.topics import LogRange
 from statestore.errors import InputError, StoreCorruptedError
+from statestore.formats.database_files import has_rows
 from statestore.objects.store import ObjectStore
 from statestore.partition.archived import lay
 from statestore.partition.generations import snapshot_directory
@@ -203,7 +204,7 @@ def build_from_snapshot(
 def _was_published_damaged(snapshot: Manifest, staged: Path, error: StoreCorruptedError) -> bool:
     """Tell whether an error names a file of a snapshot, and all of its files have their bytes still: no disk did it."""
     damaged = damaged_file(error, staged)
-    files = [file for file in snapshot.files if file.path.endswith(".sst")]
+    files = [file for file in snapshot.files if has_rows(file.path)]
     if damaged is None or Path(damaged) not in {staged / file.path for file in files}:
         return False
     try:

@@ -22,6 +22,7 @@ from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange
 from statestore.durable import remove_tree
 from statestore.errors import StateStoreError, StoreBehindLogStartError, StoreCorruptedError
+from statestore.formats.database_files import has_rows
 from statestore.partition.replacement import (
     clear_built,
     has_lost_none,
@@ -42,8 +43,6 @@ from statestore.stores.typed import AnyStore
 
 #: Tails of so many offsets are sorted; below, sorting and a replay take about as long.
 LEAST_SORTED = 10_000
-#: What SST files are linked for; everything else in a database is small or is written to, and is copied.
-_LINKED = ".sst"
 _NOT_COPIED = ("LOCK", "LOG")
 
 
@@ -287,12 +286,12 @@ def link_store(store: StorePartitionSpec, staged: Path) -> None:
 
 
 def link_database(source: Path, target: Path) -> None:
-    """Copy a closed database: SST files, which never change, as hard links; the small rest as files."""
+    """Copy a closed database: files with rows, which never change, as hard links; the small rest as files."""
     target.mkdir(parents=True)
     for file in sorted(source.iterdir()):
         if file.name.startswith(_NOT_COPIED) or file.is_dir():  # a directory is what a killed flush left
             continue
-        if file.suffix == _LINKED:
+        if has_rows(file.name):
             os.link(file, target / file.name)
         else:
             shutil.copy2(file, target / file.name)

@@ -21,6 +21,7 @@ from pydantic import BaseModel
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InputError, StateStoreError
+from statestore.formats.database_files import has_rows
 from statestore.packages import require_extra
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import ValidatedStore
@@ -111,7 +112,7 @@ def _shown(store: StorePartitionSpec, view: Path) -> StorePartitionSpec:
 
 
 def _linked(source: str, target: str) -> None:
-    if source.endswith(".sst"):
+    if has_rows(source):
         os.link(source, target)
     else:
         shutil.copyfile(source, target)

@@ -28,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from statestore.durable import read_checked, remove_durably, with_checksum, write_all_durably, write_checked
 from statestore.errors import StoreCorruptedError, about
+from statestore.formats.database_files import files_with_rows
 from statestore.kinds.kind import StoreKind
 from statestore.model import StorePartition
 from statestore.statedir.lock import require_locks
@@ -112,7 +113,7 @@ def seal(paths: TaskPaths, store: str, kind: StoreKind, *, supplied: bool = Fals
         found = _sealed(directory / name)
         # A new database counts its files from the start again: what is known of its predecessor's is not of them.
         same = found.identity != "" and known.identities.get(name) == found.identity
-        for path in _sst_files(directory / name):
+        for path in files_with_rows(directory / name):
             inside = str(path.relative_to(directory))
             sst[inside] = _digest(path, known.sst.get(inside) if same else None)
         databases[name] = found
@@ -274,10 +275,6 @@ def _databases(directory: Path, kind: StoreKind) -> list[str]:
 
 def _files(directory: Path) -> list[Path]:
     return sorted(path for path in directory.rglob("*") if path.is_file())
-
-
-def _sst_files(directory: Path) -> list[Path]:
-    return sorted(path for path in directory.iterdir() if path.suffix == ".sst")
 
 
 def _sealed(directory: Path) -> SealedDatabase:

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from weakref import WeakSet
 
-from rocksdict import Rdict, RdictIter, ReadOptions, WriteOptions
+from rocksdict import Rdict, RdictIter, WriteOptions
 
 from statestore.errors import InvalidStateError
+from statestore.stores.read_options import in_key_order
 from statestore.stores.rocksdb_errors import translate
 from statestore.stores.table import Changes, DeletedRange, Row, Table
 
@@ -78,12 +79,8 @@ class ColumnFamily:
             self._table.require_open()
         if rdict is None or (start is not None and stop is not None and start >= stop):
             return iter(())
-        read_options = ReadOptions()
-        # rocksdict's set_iterate_lower_bound sets the upper one, so the start is looked after here.
-        if stop is not None:
-            read_options.set_iterate_upper_bound(stop)
         try:
-            rows = rdict.iter(read_options)
+            rows = rdict.iter(in_key_order(stop))
             if reverse:
                 rows.seek_to_last()
             elif start is None:

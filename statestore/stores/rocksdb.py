@@ -15,12 +15,15 @@ from rocksdict import AccessType, Checkpoint, IngestExternalFileOptions, Rdict, 
 from rocksdict import ColumnFamily as Handle
 
 from statestore.errors import (
+    InputError,
     InvalidStateError,
+    StateStoreError,
     StoreCorruptedError,
     UnknownFormatError,
 )
 from statestore.formats import offsets as offsets_format
 from statestore.formats import position as position_format
+from statestore.formats.database_files import files_with_rows, is_table
 from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY
 from statestore.model import TopicPartition
 from statestore.stores.column_family import ColumnFamily, read_only_error
@@ -33,6 +36,8 @@ from statestore.stores.table import Changes, DeletedRange, Row
 _FLUSH_DIRECTORY = "flush.tmp"
 #: In RocksDB's `aggregated-table-properties`, as `# entries=1000; # deletions=0`.
 _TABLE_COUNTS = re.compile(r"# (entries|deletions)=(\d+)")
+#: Property of a column family: how many blob files it has.
+_BLOB_FILES = "rocksdb.num-blob-files"
 #: rocksdict writes its own options down at each opening, also to read. It is always given them here, and a directory
 #: stays as Kafka Streams would leave it.
 _ROCKSDICT_CONFIG = "rocksdict-config.json"
@@ -56,6 +61,17 @@ def column_families(directory: Path) -> list[str]:
         return list(Rdict.list_cf(str(directory)))
     except Exception as error:  # rocksdict raises bare Exception for every status of RocksDB
         raise translate(error, directory) from error
+
+
+def _is_usable_without(directory: Path, families: Sequence[str]) -> bool:
+    """Return whether RocksDB opens a database with our own options, or there is no database to open."""
+    if not exists(directory):
+        return True
+    try:
+        RocksDB(directory, families, read_only=True).close()
+    except StateStoreError:
+        return False
+    return True
 
 
 def drop_column_family(directory: Path, family: str) -> None:
@@ -146,7 +162,7 @@ class RocksDB:
                 )
             # A read-only database cannot create the missing ones.
             names = [name for name in known if name in found or (name in wanted and not read_only)]
-        elif read_only or (directory.exists() and any(directory.glob("*.sst"))):
+        elif read_only or (directory.exists() and files_with_rows(directory)):
             raise StoreCorruptedError(f"{directory} has no CURRENT file; restore it from its changelog")
         else:
             directory.mkdir(parents=True, exist_ok=True)
@@ -167,12 +183,42 @@ class RocksDB:
                 write_options = None if read_only else self._write_options
                 self._families[name] = ColumnFamily(self, name, directory, rdict, write_options)
                 self._handles[name] = self._db.get_column_family_handle(name)
+            self._require_blob_files()
+        except StateStoreError:
+            self.close()
+            raise
         except Exception as error:  # see translate
             self.close()
-            raise translate(error, directory) from error
+            told = translate(error, directory)
+            is_refusal = isinstance(told, StoreCorruptedError) or not isinstance(told, StateStoreError)
+            if is_refusal and config_setter is not None and _is_usable_without(directory, names):
+                raise InputError(
+                    f"store {store}: RocksDB refuses the options that rocksdb_config_setter sets, or the store with "
+                    f"them: {error}. Change the options; nothing is wrong with the store in {directory}"
+                ) from error
+            raise told from error
         finally:
             if not found_config:
                 config.unlink(missing_ok=True)
+
+    def _require_blob_files(self) -> None:
+        """Refuse a database that has lost a blob file: RocksDB finds that out only when it reads from it.
+
+        Raises
+        ------
+        StoreCorruptedError
+            If files are missing.
+        """
+        families = (family.rdict for family in self._families.values() if family.rdict is not None)
+        expected = sum(family.property_int_value(_BLOB_FILES) or 0 for family in families)
+        if not expected:
+            return
+        found = sum(1 for path in files_with_rows(self.directory) if not is_table(path.name))
+        if found < expected:
+            raise StoreCorruptedError(
+                f"{self.directory} has {found} blob files, expected {expected} as of its MANIFEST; restore it from its "
+                "changelog"
+            )
 
     # -- reading --------------------------------------------------------------------------------------------------
 

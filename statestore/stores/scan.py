@@ -19,6 +19,7 @@ from rocksdict import ReadOptions
 from statestore.errors import StateStoreError
 from statestore.formats.value_format import AnyFormat, value_format
 from statestore.stores.accessor import accessor, pending_families
+from statestore.stores.read_options import in_key_order
 from statestore.stores.rocksdb import RocksDB
 from statestore.stores.rocksdb_errors import translate
 from statestore.stores.table import Row
@@ -152,11 +153,9 @@ class ScannedDatabase(RocksDB):
 
 
 def _read_options(stop: bytes | None) -> ReadOptions:
-    options = ReadOptions()
+    options = in_key_order(stop)
     options.fill_cache(False)
     options.set_readahead_size(_READ_AHEAD_BYTES)
-    if stop is not None:
-        options.set_iterate_upper_bound(stop)
     return options
 
 

@@ -11,6 +11,7 @@ from statestore import kill_switch
 from statestore.durable import remove_durably, rename_durably, write_durably
 from statestore.errors import StoreCorruptedError, UnknownFormatError, WrongStoreError
 from statestore.formats import checkpoint_file
+from statestore.formats.database_files import files_with_rows
 from statestore.model import TopicPartition
 from statestore.stores.database import (
     Database,
@@ -152,7 +153,7 @@ class DiskHome:
         )
 
     def _is_unborn(self, start: int, found: LookedAt) -> bool:
-        if found.sequence or any(self._directory_of(start).glob("*.sst")):
+        if found.sequence or files_with_rows(self._directory_of(start)):
             return False
         # RocksDB's own files were there before the segment was recorded: if they are gone, somebody removed them.
         return found.sequence == 0 or self._name(start) not in self._spec.last_use.databases

@@ -164,6 +164,8 @@ def load_config_setter(reference: str | None) -> Callable[[str, Any], None] | No
     def checked(store: str, options: Any) -> None:
         try:
             setter(store, options)
+        except StateStoreError:  # an option that is refused by name
+            raise
         except Exception as error:  # as above
             raise DefinitionError(
                 f"rocksdb_config_setter {reference} raised {type(error).__name__} for store {store}: {error}"

@@ -22,6 +22,7 @@ from statestore.discovery.shape import shape_of
 from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import StateStoreError, StoreCorruptedError
 from statestore.formats import checkpoint_file
+from statestore.formats.database_files import has_rows
 from statestore.formats.offsets import STATUS_CLOSED, STATUS_OPEN
 from statestore.formats.value_format import COLUMN_FAMILIES, ValueFormat
 from statestore.kinds.known import BUILT_IN
@@ -179,7 +180,7 @@ class StateStoreMetadataReader(DataSourceReader):
 
 def _snapshot_row(found: Manifest) -> dict[str, Any]:
     application, store, task = found.store_partition
-    tables = [file for file in found.files if file.path.endswith(".sst")]
+    tables = [file for file in found.files if has_rows(file.path)]
     segments = {file.path.partition("/")[0] for file in found.files if "/" in file.path}
     log = str(TopicPartition(found.topic, found.partition))
     return {

@@ -129,8 +129,8 @@ class LayoutProxy(Around):
 class LegacyCheckpoint(Around):
     """Keeps the offsets of a store that does not manage them.
 
-    The file is read when the store is opened, and under exactly once removed: it speaks only of a store that was closed
-    cleanly. It is written when the store is closed cleanly, and under at-least-once by a commit that comes 10,000
+    The file is read when the store is opened. Under exactly once, it is removed once the store is open, before anything
+    is written: it speaks only of a store that was closed cleanly, and an opening that fails changes nothing. It is written when the store is closed cleanly, and under at-least-once by a commit that comes 10,000
     records or more after it was last written.
     """
 
@@ -153,9 +153,13 @@ class LegacyCheckpoint(Around):
             if offset is not None and (own is None or partition in own)
         }
         self._written = dict(self._offsets)
-        if context.exactly_once and not context.read_only:
-            remove_durably(self._path)
         self.wrapped.init(context)
+        if context.exactly_once and not context.read_only:
+            try:
+                remove_durably(self._path)
+            except OSError:
+                self.wrapped.close(clean=False)
+                raise
         self._context = context
 
     def commit(self, offsets: Offsets, position: Offsets | None = None) -> None:

@@ -137,3 +137,48 @@ def test_a_store_that_failed_to_close_does_not_vouch_for_an_offset_when_it_is_cl
     store.close(clean=False)
     store.close()
     assert checkpoint(home) is None
+
+
+class FailsAtFirst(FileStore):
+    """A store whose first opening fails, as on a full disk."""
+
+    failing = True
+
+    def init(self, context):
+        """Fail once."""
+        if FailsAtFirst.failing:
+            raise OSError(28, "No space left on device")
+        super().init(context)
+
+
+@pytest.mark.behaviour("L3")
+def test_an_opening_that_fails_loses_no_offset(home, monkeypatch):
+    store = mine(home)
+    store.store.commit({CHANGELOG: 5})
+    store.close()
+    store.supplier = Supplier(FailsAtFirst)
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space left"):
+            store.open()
+        assert checkpoint(home) == {CHANGELOG: 5}
+    monkeypatch.setattr(FailsAtFirst, "failing", False)
+    store.open()
+    assert store.store.committed_offset(CHANGELOG) == 5
+    assert checkpoint(home) is None
+    store.close()
+
+
+def test_a_file_that_cannot_be_removed_leaves_the_store_closed(home, monkeypatch):
+    store = mine(home)
+    store.store.commit({CHANGELOG: 5})
+    store.close()
+
+    def refuse(path):
+        raise OSError(30, "Read-only file system", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("statestore.stores.adapters.remove_durably", refuse)
+        with pytest.raises(OSError, match="Read-only file system"):
+            store.open()
+    assert not store.supplier.made.is_open
+    assert checkpoint(home) == {CHANGELOG: 5}

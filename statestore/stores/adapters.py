@@ -129,9 +129,10 @@ class LayoutProxy(Around):
 class LegacyCheckpoint(Around):
     """Keeps the offsets of a store that does not manage them.
 
-    The file is read when the store is opened. Under exactly once, it is removed once the store is open, before anything
-    is written: it speaks only of a store that was closed cleanly, and an opening that fails changes nothing. It is written when the store is closed cleanly, and under at-least-once by a commit that comes 10,000
-    records or more after it was last written.
+    The file is read when the store is opened. Under exactly once, it is removed when the store is open, before anything
+    is written: it speaks only of a store that was closed cleanly, and an opening that fails changes nothing. It is
+    written when the store is closed cleanly, and under at-least-once by a commit that comes 10,000 records or more
+    after it was last written.
     """
 
     manages_offsets = False

@@ -142,8 +142,8 @@ class _Guarded:
     def _set_compaction_style(self, style: DBCompactionStyle) -> None:
         if _is_fifo(style):
             raise InputError(
-                f"store {self._store}: rocksdb_config_setter cannot use FIFO compaction: RocksDB would delete rows that "
-                "the changelog still has; use universal or level compaction"
+                f"store {self._store}: rocksdb_config_setter cannot use FIFO compaction: RocksDB would delete rows "
+                "that the changelog still has; use universal or level compaction"
             )
         self._wrapped.set_compaction_style(style)
 

@@ -98,6 +98,8 @@ class TaskStore:
         Records that this run has committed in its changelog.
     caught_up_ms
         Wall clock time of which it was last known to have all of its log, ms since the epoch.
+    is_untouched
+        Whether the store was sealed when this run opened it, and nothing was written to it since.
     """
 
     def __init__(
@@ -120,6 +122,7 @@ class TaskStore:
         self.committed: int | None = None
         self.logged = 0
         self.caught_up_ms = 0
+        self.is_untouched = False
 
     def _build(self) -> AnyStore:
         definition = self._spec.store
@@ -144,9 +147,11 @@ class TaskStore:
             if not there:
                 for of_lost in (paths.offsets(self._name), paths.snapshot(self._name)):
                     remove_durably(of_lost)
-            if there and not check_seal(paths, self._name, definition.store_kind):
+            sealed = there and check_seal(paths, self._name, definition.store_kind) is not None
+            if there and not sealed:
                 forget_digests(paths, self._name)  # somebody else may have built it anew
             self._init(legacy_offset)
+            self.is_untouched = sealed and legacy_offset is None
             if read_in_full:
                 for _ in self.store.all():
                     pass
@@ -244,6 +249,7 @@ class TaskStore:
             lags = found.status is Status.LAGGING and committed is not None
             whole = lags and not self._changelogs.has_record(self.changelog, start, log)
             return None if whole else RebuildError(found.detail)
+        self.is_untouched = False
         self._restored = self._changelogs.replay(store, self.changelog, start, log)
         if committed is not None and record is not None and topic.compacted and of_records:
             whole_ms = record.whole_ms(committed, clock.now_ms()) or 0
@@ -287,6 +293,7 @@ class TaskStore:
         swap(spec.paths, spec.store, _QUARANTINED_AS, spec.partitions, verdict=verdict, record=staged.record)
         kill_switch.reached("store rebuilt, the old one in quarantine")
         self._before = _Before(log.start)
+        self.is_untouched = False
         self.store = self._build()
         self._init()
 
@@ -414,11 +421,15 @@ class TaskStore:
 
     def vouch(self, record: StoreRecord) -> None:
         """Record the store, which was just closed cleanly, and seal it if it is on disk."""
-        paths, definition = self._spec.paths, self._spec.store
         self.write_record(record)
         if not self.store.persistent:
             return
         kill_switch.reached("store recorded, not sealed")
+        self.seal_again()
+
+    def seal_again(self) -> None:
+        """Seal the store, which was just closed cleanly; its record holds."""
+        paths, definition = self._spec.paths, self._spec.store
         seal(paths, self._name, definition.store_kind, supplied=definition.supplied)
         kill_switch.reached("store sealed, mode not forgotten")
         forget_mode(paths, self._name)  # it tells of a lost segment until the seal does

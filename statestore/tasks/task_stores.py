@@ -5,8 +5,8 @@ One that has to be rebuilt is rebuilt by itself; the others stay as they are (co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from types import MappingProxyType
 
 from statestore import clock, kill_switch
@@ -86,6 +86,8 @@ class TaskStores:
         for part in self._stores.values():
             changelog = part.changelog
             part.recover(ranges[changelog], ends[changelog], cuts.get(changelog), asked_ms)
+        for part in self._stores.values():
+            part.is_untouched = False  # processing may begin
 
     # -- at work --------------------------------------------------------------------------------------------------
 
@@ -168,6 +170,8 @@ class TaskStores:
     def close(self, *, clean: bool) -> None:
         """Close every store, also if closing one fails; clean ones are vouched for.
 
+        A store that was sealed, and that a failed run has only opened, is closed cleanly and sealed again.
+
         Raises
         ------
         LockedError
@@ -180,16 +184,28 @@ class TaskStores:
                 self.close(clean=False)
                 raise
         opened = [name for name, part in self._stores.items() if part.store.is_open]
+        untouched = [] if clean else self._untouched(opened)
         vouched = {name: self._stores[name].known() for name in opened} if clean else {}
         oldest = {name: self._stores[name].oldest_ms for name in vouched}
         with ExitStack() as resources:
-            for part in self._stores.values():
+            for name, part in self._stores.items():
                 if part.store.is_open:
                     resources.callback(kill_switch.reached, "store closed")
-                    resources.callback(part.store.close, clean=clean)
+                    resources.callback(part.store.close, clean=clean or name in untouched)
         kill_switch.reached("stores closed, nothing recorded")
+        for name in untouched:
+            with suppress(StateStoreError, OSError):  # without a seal, more of it is read the next time
+                self._stores[name].seal_again()
         for name, record in self._with_ends(vouched, oldest).items():
             self._stores[name].vouch(record)
+
+    def _untouched(self, opened: Sequence[str]) -> list[str]:
+        """Return the stores that a failed run has only opened; none if somebody has deleted the task's lock files."""
+        try:
+            require_locks(self._paths)
+        except LockedError:
+            return []
+        return [name for name in opened if self._stores[name].is_untouched]
 
     def _with_ends(
         self, records: Mapping[str, StoreRecord], oldest: Mapping[str, int | None]

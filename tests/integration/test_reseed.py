@@ -15,6 +15,7 @@ from demo.damage import delete_directory, flip_bit
 from statestore.changelog.partitioner import partition_of
 from statestore.changelog.topics import Topics
 from statestore.cli import output
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, TopicMismatchError
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.partition.quarantine import waits_for_a_person
@@ -160,6 +161,26 @@ def test_an_empty_topic_is_made_again_with_its_own_settings_and_old_stores_wait_
     for row, task in zip(done["rows"], lost.tasks, strict=True):
         kept = waits_for_a_person(lost.app.store_spec(task).paths, STORE, Path(row["quarantine"]).name)
         assert "its changelog was lost" in str(kept)
+
+
+@pytest.mark.parametrize("engine", ["txn_rocksDB", pytest.param("rocksDB", marks=pytest.mark.long)])
+def test_a_run_that_failed_in_between_leaves_the_stores_as_they_were(
+    command: CatalogueCommand, tmp_path: Path, engine: Any
+) -> None:
+    lost = Lost(command, tmp_path, stores=(StoreDefinition(name=STORE, engine=engine),))
+    lost.process()
+    rows = lost.rows()
+    lost.lose(make_again=True)
+    assert lost.command("drift", "--repair", "--yes").code in (0, 1)
+    for task in lost.tasks:
+        lost.app.send([(KEYS[task], b"1")], task)
+        failure = lost.app.run(task).failure
+        assert failure is not None
+        assert failure.kind == "ChangelogReplacedError"
+        assert lost.app.store_spec(task).paths.seal(STORE).exists()
+    assert lost.statuses() == {Status.REPLACED}
+    lost.reseed("--yes")
+    lost.assert_whole(rows)
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------------

@@ -127,6 +127,8 @@ class RewriteJournal(BaseModel):
         What its group gets, as topic, partition, next offset and metadata.
     committed
         What the group of the other had committed, as topic, partition and next offset.
+    changelogs
+        What the changelogs of the other had, as topic, its id, partition and end; empty: not known, or rows of a set.
     undoes
         Label of the rewrite that is undone; empty: of none.
     """
@@ -144,6 +146,7 @@ class RewriteJournal(BaseModel):
     partitions: int | None = None
     offsets: tuple[tuple[str, int, int, str], ...] = ()
     committed: tuple[tuple[str, int, int], ...] = ()
+    changelogs: tuple[tuple[str, str, int, int], ...] = ()
     undoes: str = ""
 
     @property

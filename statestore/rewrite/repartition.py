@@ -91,6 +91,7 @@ class Repartition:
         self._rewrite = Rewrite("rewrite", self._new.name)
         self._journal = read_journal(self._new.first.state_dir, self._rewrite)
         self._by_store = by_store(spec.source)
+        self._ends = self._ends_of_source()
         self._require_fitting_journal()
         require_unused(self._topics, self._new, self._journal)
         self._finishes = self._journal is not None and self._journal.whole
@@ -111,14 +112,12 @@ class Repartition:
                 f"{self._new.name} was made of {journal.source} with {journal.partitions} partitions by a rewrite that "
                 "was interrupted when all but the group's offsets was done: run that command again"
             )
-        if self._spec.cut is not None or goes_on_everywhere(self._groups, self._inputs()):
+        if self._spec.cut is not None or not self._has_changed(journal):
             return
         store = self._spec.source[0]
-        read = {pair.source for pair in self._inputs()}
-        found = input_offsets(self._topics, self._source, read, store.kafka_timeout_s)
-        if _told(found) == journal.committed:
-            return
         if committed_offsets(store.bootstrap_servers, self._new.name, store.kafka_timeout_s):
+            if goes_on_everywhere(self._groups, self._inputs()):
+                return  # it is a copy of the time when it was made, and complete
             raise InputError(
                 f"{self._source} has gone on since {self._new.name} was made of it, and the rewrite was interrupted "
                 f"when the group had its offsets. If {self._new.name} has been started since, it is whole: delete "
@@ -126,6 +125,27 @@ class Repartition:
                 "run again: then it is made anew. Nothing was changed"
             )
         self._journal = journal.model_copy(update={"whole": False})  # what was made is older than the state by now
+
+    def _has_changed(self, journal: RewriteJournal) -> bool:
+        """Return whether the state was processed, corrected, or rewritten since the journal's rows were read."""
+        if journal.changelogs and journal.changelogs != self._ends:
+            return True
+        if goes_on_everywhere(self._groups, self._inputs()):
+            return False
+        read = {pair.source for pair in self._inputs()}
+        found = input_offsets(self._topics, self._source, read, self._spec.source[0].kafka_timeout_s)
+        return _told(found) != journal.committed
+
+    def _ends_of_source(self) -> tuple[tuple[str, str, int, int], ...]:
+        """Return the changelogs of the rows: topic, its id, partition, and end. The rows of a cut stay as they are."""
+        if self._spec.cut is not None:
+            return ()
+        found = self._topics.describe({store.partition.topic for store in self._spec.source})
+        logs = self._topics.log_ranges(store.partition for store in self._spec.source if store.partition.topic in found)
+        return tuple(
+            (where.topic, found[where.topic].topic_id, where.partition, log.high_watermark)
+            for where, log in sorted(logs.items())
+        )
 
     # -- what speaks against it ---------------------------------------------------------------------------------------
 
@@ -135,8 +155,14 @@ class Repartition:
 
     def _require_the_same(self) -> None:
         """Make sure that nobody has worked on the stores, or on their input, since they were read."""
-        if self._spec.cut is None:
-            require_the_same(self._topics, self._groups, self._inputs(), self._offsets)
+        if self._spec.cut is not None:
+            return
+        require_the_same(self._topics, self._groups, self._inputs(), self._offsets)
+        if self._ends_of_source() != self._ends:
+            raise InputError(
+                f"{self._source} was changed while its stores were read: its changelogs have other records by now. "
+                "Stop what changes it, and run again. Nothing was changed"
+            )
 
     def _require_all_tasks(self) -> None:
         """Make sure that all partitions of each store are here."""
@@ -358,6 +384,7 @@ class Repartition:
                 for where, found in self._offsets.offsets.items()
             ),
             committed=_told(self._offsets.committed),
+            changelogs=self._ends,
         )
 
     @property

@@ -33,7 +33,9 @@ from tests.integration import broker, dying
 from tests.integration.broker import T0, consume
 from tests.integration.catalogued import CatalogueCommand
 from tests.integration.kinds import stored
+from tests.integration.overwriting import Overwriting, Upserting
 from tests.integration.support import STORE, Application, register
+from tests.integration.transforming import Transforming
 from tests.oracle.rows import fold
 
 KEYS = [b"key-%02d" % number for number in range(24)]
@@ -457,6 +459,38 @@ def test_what_was_made_is_made_anew_if_the_first_has_gone_on_since(two: Two) -> 
     two.source.process_all(KEYS, T0 + 900)
     two.repartition("--yes")
     two.assert_whole(two.source.all_rows())
+
+
+def _append(two: Two) -> None:
+    app = two.source
+    rows = {KEYS[0]: b"777", KEYS[1]: b"888"}
+    Upserting(Overwriting(app.servers, two.command.service_id, app.name, STORE, app.state_dir, rows)).carry_out()
+
+
+def _transform(two: Two) -> None:
+    app = two.source
+    Transforming(app.servers, two.command.service_id, app.name, app.state_dir, "times_ten").carry_out()
+    app.definition = two.command.catalogue.entry(app.name).definition
+
+
+@pytest.mark.parametrize("correct", [_append, pytest.param(_transform, marks=pytest.mark.long)])
+def test_what_was_made_is_made_anew_if_the_rows_of_the_first_were_corrected_since(
+    two: Two, correct: Callable[[Two], None]
+) -> None:
+    two.die("rewrite, whole")
+    correct(two)
+    two.repartition("--yes")
+    two.assert_whole(two.source.all_rows())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("correct", [_append, _transform])
+def test_a_group_that_has_its_offsets_is_refused_if_the_rows_of_the_first_were_corrected_since(
+    two: Two, correct: Callable[[Two], None]
+) -> None:
+    two.die("rewrite, offsets committed")
+    correct(two)
+    assert "has gone on since" in two.refused()
 
 
 @pytest.mark.long

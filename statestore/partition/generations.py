@@ -7,6 +7,7 @@ another node than the one that has an older copy.
 from __future__ import annotations
 
 import logging
+from uuid import uuid4
 
 from statestore.archive.archive import ArchiveSpec
 from statestore.archive.grown_from import GrownFrom, read_grown_from
@@ -73,8 +74,14 @@ def known_origin(
     if grown is None:
         return None
     if grown.begins is None:
-        emptied = found.generation < grown.generation and not found.snapshots  # by hand, or it is a new bucket
-        return grown if (grown.url, grown.cluster) == (archive.url, archive.cluster) and not emptied else None
+        if (grown.url, grown.cluster) != (archive.url, archive.cluster):
+            return None
+        if found.generation >= grown.generation:
+            return grown
+        if not found.snapshots and grown.by_hand is None:  # it was emptied by hand, or it is a new bucket
+            return None
+        why = f"generation {grown.generation}, which the archive no longer has: it was put back from an older backup"
+        return grown.model_copy(update={"begins": why, "generation": found.generation, "id": uuid4().hex})
     if found.generation <= grown.generation:
         return grown
     begun = read_generation(objects, found.directory, found.generation)
@@ -95,7 +102,7 @@ def known_origin(
 
 def outdated(known: GrownFrom, found: History) -> str | None:
     """Say why a store that is of its log is not to be followed by snapshots of now; None if it is. Pure."""
-    if known.generation != found.generation:
+    if known.generation < found.generation:
         return f"it belongs to generation {known.generation}, but generation {found.generation} has begun"
     if known.snapshot in found.suspects:
         return f"it grew from snapshot {known.snapshot}, which is suspect"

@@ -379,4 +379,15 @@ def unlike(spec: StorePartitionSpec, snapshot: Manifest) -> str:
     """Say in what a snapshot's store differs from the one that is defined; empty if it does not. Pure."""
     ours, its = (definition.model_dump(include=_SAME) for definition in (spec.store, snapshot.definition))
     differing = [f"{name} {its.get(name)}" for name in sorted(_SAME) if ours.get(name) != its.get(name)]
+    if [name.partition(" ")[0] for name in differing] == ["format"] and _reads_older(spec, snapshot):
+        return ""
     return f"of a store with another definition: {', '.join(differing)}" if differing else ""
+
+
+def _reads_older(spec: StorePartitionSpec, snapshot: Manifest) -> bool:
+    """Return whether a store reads the rows of a snapshot in an older format, and migrates them when they are used."""
+    if spec.store.supplied:
+        return False
+    kind = spec.store.store_kind
+    ours, its = (kind.value_format(definition.format) for definition in (spec.store, snapshot.definition))
+    return set(its.column_families) < set(ours.column_families)

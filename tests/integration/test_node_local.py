@@ -16,6 +16,7 @@ from statestore.archive.manifest import Manifest
 from statestore.archive.pins import pins
 from statestore.archive.snapshots import history, mark_suspect
 from statestore.errors import InputError
+from statestore.model import StoreFormat
 from statestore.partition.archived import look_into_archive
 from statestore.partition.generations import snapshot_directory
 from statestore.partition.reinstating import reinstate, release_replaced_pins
@@ -32,9 +33,9 @@ from statestore.tasks import ValueAndTimestamp
 from statestore.verification.check import verify, verify_many
 from statestore.verification.options import VerifyOptions
 from tests.integration.archived import ROWS, TINY_RUN, Archived
-from tests.integration.broker import create_topic, delete_records, delete_topic, set_topic_config
+from tests.integration.broker import T0, create_topic, delete_records, delete_topic, set_topic_config
 from tests.integration.command_line import Ran, command_on
-from tests.integration.support import CHANGELOG_CONFIG, STORE, Application
+from tests.integration.support import CHANGELOG_CONFIG, STORE, Application, plain_store
 
 
 class Nodes(Archived):
@@ -623,3 +624,66 @@ def recreate(nodes: Nodes) -> None:
     """Delete the changelog, and make it anew."""
     delete_topic(nodes.servers, nodes.changelog)
     create_topic(nodes.servers, nodes.changelog, 1, CHANGELOG_CONFIG)
+
+
+# -- an older archive -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reinstated", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_an_archive_that_was_put_back_from_a_backup_takes_no_place_of_what_is_newer(
+    nodes: Nodes, reinstated: bool
+) -> None:
+    backup = nodes.directory / "backup"
+    shutil.copytree(nodes.directory / "archive", backup)
+    if reinstated:
+        nodes.falsify()
+        wrong = nodes.newest("a")
+        nodes.restore_on("a", diverged=True)
+        reinstate(nodes.spec_on("a"), wrong, "by a test")
+    else:
+        nodes.begin_generation_on("a")
+    nodes.send([(b"later", b"1")], timestamp=T0 + 100)
+    nodes.run_on("a")
+    before = nodes.contents_on("a")
+    assert nodes.newest("a").generation > 0
+    shutil.rmtree(nodes.directory / "archive")
+    shutil.copytree(backup, nodes.directory / "archive")
+    nodes.send([(b"more", b"1")], timestamp=T0 + 200)
+    nodes.run_on("a")
+    after = nodes.contents_on("a")
+    assert {key: row for key, row in after.items() if key != b"more"} == before
+    made = nodes.newest("a")
+    assert (made.generation > 0, made.by_hand is not None) == (True, True)
+    nodes.send([(b"end", b"1")], timestamp=T0 + 300)
+    nodes.run_on("b")
+    assert {key: row for key, row in nodes.contents_on("b").items() if key != b"end"} == after
+
+
+def test_another_node_migrates_a_snapshot_in_an_older_format(bootstrap_servers: str, tmp_path: Path) -> None:
+    nodes = Nodes(bootstrap_servers, tmp_path, processor="count_plain", stores=(plain_store(),))
+    nodes.send(ROWS)
+    nodes.run_on("a")
+    raised = nodes.definition.stores[0].model_copy(update={"format": StoreFormat.TIMESTAMPED})
+    nodes.defined(processor="tests.integration.support:count", stores=(raised,))
+    nodes.send(ROWS[:50], timestamp=T0 + 100)
+    nodes.run_on("b")
+    rows = nodes.contents_on("b")
+    assert {key: row.value for key, row in rows.items()} == {
+        key: b"2" if key in dict(ROWS[:50]) else b"1" for key, _ in ROWS
+    }
+    found = verify(nodes.spec_on("b").model_copy(update={"archive": None}), VerifyOptions(depth="deep"))
+    assert (found.status, found.contents.differing) == (Status.OLD_FORMAT, 0), found
+    row = restore(RestoreSpec(nodes.spec_on("c"), RestoreRequest(mode="snapshot", force=True), "restored", TINY_RUN))
+    assert (row.failure, row.mode) == (None, "snapshot")
+
+
+def test_a_snapshot_in_a_newer_format_is_not_used(bootstrap_servers: str, tmp_path: Path) -> None:
+    nodes = Nodes(bootstrap_servers, tmp_path)
+    nodes.send(ROWS)
+    nodes.run_on("a")
+    lowered = nodes.definition.stores[0].model_copy(update={"format": StoreFormat.PLAIN})
+    nodes.defined(processor="tests.integration.support:count_plain", stores=(lowered,))
+    nodes.send(ROWS[:50], timestamp=T0 + 100)
+    nodes.run_on("b")
+    assert set(nodes.contents_on("b").values()) == {b"1", b"2"}, "it is built from the log"
+    nodes.assert_on("b")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-#: Of the tables, which are most of the files with rows.
+#: Suffix of tables, which are most of the files with rows.
 TABLE_SUFFIX = ".sst"
 
 _WITH_ROWS = re.compile(r"[0-9]+\.(?!log$|dbtmp$)\w+")

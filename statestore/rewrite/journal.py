@@ -128,7 +128,7 @@ class RewriteJournal(BaseModel):
     committed
         What the group of the other had committed, as topic, partition and next offset.
     changelogs
-        What the changelogs of the other had, as topic, its id, partition and end; empty: not known, or rows of a set.
+        Changelogs of the other when its rows were read, as topic, id, partition, end; empty: not known, or of a set.
     undoes
         Label of the rewrite that is undone; empty: of none.
     """

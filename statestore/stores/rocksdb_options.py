@@ -150,8 +150,7 @@ class _Guarded:
 
 def _is_fifo(style: DBCompactionStyle) -> bool:
     """Return whether a compaction style is FIFO, by what RocksDB writes down of it: styles cannot be compared."""
-    asked = Options(raw_mode=True)
-    asked.create_if_missing(True)
+    asked = options()
     asked.set_compaction_style(style)
     with TemporaryDirectory(prefix="statestore-") as directory:
         Rdict(directory, options=asked).close()

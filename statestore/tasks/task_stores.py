@@ -200,7 +200,7 @@ class TaskStores:
             self._stores[name].vouch(record)
 
     def _untouched(self, opened: Sequence[str]) -> list[str]:
-        """Return the stores that a failed run has only opened; none if somebody has deleted the task's lock files."""
+        """Return the stores that a failed run has only opened; none if the task's lock files were deleted."""
         try:
             require_locks(self._paths)
         except LockedError:

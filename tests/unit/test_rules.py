@@ -38,6 +38,7 @@ def calls(tree, name):
 ENGINE = (
     "stores/column_family.py",
     "stores/rocksdb.py",
+    "stores/read_options.py",
     "stores/rocksdb_options.py",
     "stores/scan.py",
     "stores/sst.py",

@@ -8,6 +8,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -349,13 +350,13 @@ def test_a_store_is_opened_again_if_its_files_change_meanwhile(tmp_path: Path, m
     files.fill()
     expected = read(files.options)
     families = [TIMESTAMPED_COLUMN_FAMILY, "default"]
-    original: Callable[[Path, Path], Path] = links._link
+    original: Callable[..., Path] = links._link
     tries = 0
 
-    def link_and_be_overtaken(directory: Path, view: Path) -> Path:
+    def link_and_be_overtaken(directory: Path, view: Path, held: ExitStack) -> Path:
         nonlocal tries
         tries += 1
-        linked = original(directory, view)
+        linked = original(directory, view, held)
         if tries == 1:
             owner = RocksDB(directory, families)
             owner.family(TIMESTAMPED_COLUMN_FAMILY).rdict.compact_range(None, None)
@@ -373,13 +374,13 @@ def test_files_that_change_each_time_they_are_opened_are_no_damage(
 ) -> None:
     files = StoreFiles(tmp_path, defined("counts"))
     files.fill()
-    original: Callable[[Path, Path], Path] = links._link
+    original: Callable[..., Path] = links._link
     tries = 0
 
-    def link_and_be_overtaken(directory: Path, view: Path) -> Path:
+    def link_and_be_overtaken(directory: Path, view: Path, held: ExitStack) -> Path:
         nonlocal tries
         tries += 1
-        linked = original(directory, view)
+        linked = original(directory, view, held)
         for path in view.glob("*.sst"):  # its owner has compacted them
             path.unlink()
         (directory / f"{tries:06}.sst.tmp").touch()

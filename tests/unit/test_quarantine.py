@@ -10,6 +10,7 @@ import pytest
 from samples import CHANGELOG, TIMESTAMPED, WINDOW
 
 from demo.damage import flip_bit
+from statestore.archive.grown_from import GrownFrom
 from statestore.durable import with_checksum, write_durably
 from statestore.errors import InvalidStateError
 from statestore.formats.timestamped_value import ValueAndTimestamp
@@ -25,6 +26,7 @@ from statestore.partition.quarantine import (
     quarantined,
     release,
     release_validated,
+    replaced_by,
     waits_for_a_person,
 )
 from statestore.reports import Loss, Status
@@ -263,3 +265,55 @@ def test_what_an_earlier_version_has_set_aside_is_kept_with_its_segments(paths):
     keep_set_aside(paths, "s")
     assert not paths.set_aside("s").exists()
     assert len(quarantined(paths, "s")) == 2
+
+
+def keep(paths, label, **beside):
+    """A predecessor with what lay beside it."""
+    paths.quarantine("s", label).mkdir(parents=True)
+    kept = Sidecar(status=Status.CORRUPT, loss=Loss.NONE, **beside)
+    write_durably(paths.quarantined_own("s", label), kept.model_dump_json())
+    return paths.quarantine("s", label)
+
+
+def test_the_store_that_a_run_replaced_is_found_by_its_label_and_its_log(paths):
+    record = with_checksum(RECORD.model_dump_json())
+    keep(paths, "other", record=record)
+    first, second = keep(paths, "run", record=record), keep(paths, "run-2")
+    keep(paths, "runner", record=record)
+    assert replaced_by(paths, "s", "run", "one") == first
+    assert replaced_by(paths, "s", "run", "two") == second  # it had no record, so any log may be its own
+    assert replaced_by(paths, "s", "oth", "one") is None
+    assert replaced_by(paths, "s", "other", "two") is None
+    assert replaced_by(paths, "t", "run", "one") is None
+    write_durably(paths.quarantined_own("s", "run"), "{")
+    with pytest.raises(InvalidStateError, match=r"run\.json is damaged"):
+        replaced_by(paths, "s", "run", "one")
+
+
+def snapshot_file(**changes):
+    return with_checksum(GrownFrom(url="u", cluster="c", generation=1, snapshot=None, **changes).model_dump_json())
+
+
+PUT = "it was put in place by a rollback, and its changelog need not give its rows"
+
+
+@pytest.mark.parametrize(
+    ("kept", "live", "why"),
+    [
+        (None, None, None),
+        (snapshot_file(), None, None),
+        (snapshot_file(), snapshot_file(by_hand="a rollback"), None),
+        (snapshot_file(by_hand="a rollback"), None, PUT),
+        (snapshot_file(by_hand="a rollback"), snapshot_file(), PUT),
+        (snapshot_file(by_hand="a rollback"), snapshot_file(by_hand="another"), PUT),
+        (snapshot_file(by_hand="a rollback"), snapshot_file(by_hand="a rollback"), None),
+        ("", None, UNREADABLE),
+        ("{", None, UNREADABLE),
+        (snapshot_file(by_hand="a rollback"), "{", UNREADABLE),
+    ],
+)
+def test_a_store_that_a_person_chose_waits_for_one_unless_the_live_store_grew_from_it(paths, kept, live, why):
+    keep(paths, "run", snapshot=kept)
+    if live is not None:
+        write_durably(paths.snapshot("s"), live)
+    assert waits_for_a_person(paths, "s", "run") == why

@@ -6,6 +6,8 @@ and a store say is shown in tests/integration/test_restore.py.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from samples import CHANGELOG, WINDOW, batches, store_partition
 
@@ -13,14 +15,19 @@ from statestore.archive.archive import ArchiveSpec
 from statestore.bulk.routing import Routing
 from statestore.bulk.runs import RunWriter
 from statestore.changelog.topics import LogRange
+from statestore.definitions.store import StoreDefinition
 from statestore.durable import write_durably
 from statestore.errors import DiskSpaceError, TopicMismatchError
 from statestore.model import TaskId, TopicPartition
+from statestore.partition.snapshots import Needs
 from statestore.partition.spec import GLOBAL_TASK
 from statestore.recovery import planning
 from statestore.recovery.as_of import claim_target
 from statestore.recovery.as_of_source import PointSource
+from statestore.recovery.global_mode import Decided
+from statestore.recovery.mode import DecidedMode
 from statestore.recovery.planning import (
+    bytes_from,
     disk_needed,
     disk_of_parts,
     disk_to_merge,
@@ -36,16 +43,19 @@ from statestore.recovery.planning import (
     require_disk_for_snapshot,
     require_room,
     sample_places,
+    snapshots_to_use,
     store_logs,
 )
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import BuildPlan, OffsetRange, Staging
 from statestore.reports import Action, Loss, RestorePlanRow, Status, VerifyRow
 from statestore.requests.restore import AsOf, RestoreRequest
+from statestore.statedir.record import StoreRecord
 from tests.archive.snapshots import manifest
 
 OTHER = CHANGELOG._replace(partition=1)
 MIB = 1024 * 1024
+VERSIONED = StoreDefinition(name="s", kind="versioned", retention_ms=600_000)
 
 
 @pytest.fixture
@@ -189,6 +199,17 @@ def test_ranges_of_a_log_that_would_fit_into_memory_count_as_on_disk(store, worl
             )
 
 
+def test_a_tail_is_read_in_one_range_however_many_are_asked_for(store, world):
+    world["logs"], world["bytes"] = {CHANGELOG: LogRange(87, 93, 93)}, 1_000
+    needed = disk_needed(1_000, 4096, 3)
+    assert needed < disk_needed(1_000, 4096, 3, 2)
+    assert plan(store, ranges=4).disk_needed == needed
+    world["free"] = 0
+    spec = RestoreSpec(store, RestoreRequest(), "label", 4096, ranges=4)
+    with pytest.raises(DiskSpaceError, match=f"needs about {needed} bytes"):
+        require_disk(spec, "tail", {CHANGELOG: LogRange(90, 93, 93)})
+
+
 def test_a_full_disk_tells_which_runs_stay_and_counts_them(store, world):
     world["free"] = 0
     spec = RestoreSpec(store, RestoreRequest(mode="full"), "label", 4096)
@@ -223,6 +244,53 @@ def test_offsets_that_an_interrupted_rebuild_has_read_are_told_and_a_tail_has_no
     leave_runs(store, 10, 17)
     assert plan(store).resumable == 0
     assert plan(store, "full").resumable == 7
+
+
+def test_offsets_that_other_nodes_have_read_are_told(store, world, monkeypatch, tmp_path):
+    done, left = OffsetRange(0, 10, 110), OffsetRange(0, 110, 200)
+    build = SimpleNamespace(ranges_left=[left], plan=SimpleNamespace(reading=SimpleNamespace(ranges=(done, left))))
+    asked, builds = [], [build, None]
+
+    def builds_there(store, objects, logs):
+        asked.append((store, logs))
+        return builds.pop(0), []
+
+    monkeypatch.setattr(planning, "builds_there", builds_there)
+    monkeypatch.setattr(planning, "decide_mode", lambda _, found: DecidedMode("full", found, None))
+    archive = ArchiveSpec(url=f"file://{tmp_path}/archive", cluster="cluster", node_local=True)
+    apart = store.model_copy(update={"archive": archive})
+    assert [plan(apart, "full", ranges=2).resumable for _ in range(2)] == [100, 0]
+    assert asked == [(apart, world["logs"])] * 2
+
+
+@pytest.fixture
+def table(store):
+    """A global table."""
+    return store.model_copy(update={"task": GLOBAL_TASK})
+
+
+def global_plan(table, monkeypatch, whole, status, detail):
+    found = VerifyRow(application="app", store="s", task="global", status=status, action=Action.FULL, detail=detail)
+    asked = []
+    monkeypatch.setattr(planning, "decide_global", lambda spec: asked.append(spec.store) or Decided(whole, found))
+    row = plan(table, ranges=2)
+    assert asked == [table]
+    return row
+
+
+@pytest.mark.parametrize(("detail", "reason"), [("", "intact"), ("nothing logged yet", "nothing logged yet")])
+def test_a_healthy_global_table_is_left_and_the_plan_says_why(table, world, monkeypatch, detail, reason):
+    row = global_plan(table, monkeypatch, True, Status.OK, detail)
+    assert (row.status, row.mode, row.reason, row.failure) == (Status.OK, None, reason, None)
+    assert world["asked"] == []
+
+
+@pytest.mark.parametrize(("detail", "reason"), [("", "asked for"), ("damaged", "damaged")])
+def test_a_global_table_is_rebuilt_from_all_of_its_logs(table, world, monkeypatch, detail, reason):
+    row = global_plan(table, monkeypatch, False, Status.CORRUPT, detail)
+    assert (row.status, row.mode, row.reason, row.failure) == (Status.CORRUPT, "full", reason, None)
+    assert (row.start, row.end, row.snapshot, row.fetched) == (10, 2_030_100, None, 0)
+    assert world["asked"][:2] == [("logs", table), ("bytes", table, world["logs"])]
 
 
 def test_a_point_in_time_is_planned_into_its_own_directory_without_a_look_at_the_store(store, world, monkeypatch):
@@ -389,12 +457,20 @@ def test_a_part_of_a_store_needs_its_share_of_the_log_and_of_the_store():
     assert disk_of_parts(100_000, 1 << 30, 0, 100) == 3 * 1_000 + 16 * MIB  # pieces of 100 ranges are merged twice
     assert disk_to_merge(10, 1_000, 64) == 10 + 1_000 + 16 * MIB
     assert disk_to_merge(10, 1_000, 65) == 10 + 2_000 + 16 * MIB
+    assert disk_to_merge(10, 1_000, 64**3 + 1) == 10 + 3_000 + 16 * MIB  # the pieces of three passes: two at a time
     assert disk_to_put_together(1_000) == 1_000 + 16 * MIB
+
+
+def test_the_share_of_a_part_is_rounded_up():
+    assert disk_of_parts(4_001, 4096, 0, 4) == 2 * 1_001 + 16 * MIB
+    assert disk_of_parts(100_000, 392, 0, 4) == 2 * 25_000 + 16 * MIB
+    assert disk_of_parts(100_000, 392, 1, 4) == 3 * 25_000 + 16 * MIB  # what a run has of one record is a run more
 
 
 def test_a_part_that_does_not_fit_on_its_node_is_refused(world, store):
     world["free"] = 99
     require_room(store, 99, "merging")
+    assert world["asked"] == [("free", store.state_dir)]
     with pytest.raises(DiskSpaceError, match=r"merging needs about 100 bytes in .* 99 are free"):
         require_room(store, 100, "merging")
 
@@ -421,6 +497,13 @@ def test_what_nodes_with_a_disk_each_cannot_build_together_is_not_cut_for_them(s
         asked = RestoreSpec(spec, RestoreRequest(), "label", 4096, ranges=4)
         assert (is_cut(asked), is_distributed(asked)) == ways
     assert not is_cut(RestoreSpec(apart, RestoreRequest(), "label", 4096))
+
+
+@pytest.mark.parametrize(("mode", "cut"), [("auto", True), ("full", True), ("tail", False), ("snapshot", False)])
+def test_only_a_log_that_is_read_in_full_is_cut_and_none_of_a_suppliers_store(store, mode, cut):
+    supplied = store.model_copy(update={"store": store.store.model_copy(update={"supplier": "a:b"})})
+    for spec, expected in ((store, cut), (supplied, False), (store.model_copy(update={"store": VERSIONED}), False)):
+        assert is_cut(RestoreSpec(spec, RestoreRequest(mode=mode), "label", 4096, ranges=4)) is expected
 
 
 def test_ranges_of_a_log_that_fits_into_memory_are_on_disk_all_the_same():
@@ -596,6 +679,7 @@ def test_a_snapshot_is_fetched_only_where_it_fits_beside_an_empty_database(archi
     snapshot = snapshot_of(499)
     world["free"] = 16 * MIB + 499
     require_disk_for_snapshot(spec, snapshot, world["logs"])
+    assert world["asked"][0] == ("free", archived.state_dir)
     world["free"] -= 1
     with pytest.raises(DiskSpaceError, match=r"fetches 499 bytes .* are free"):
         require_disk_for_snapshot(spec, snapshot, world["logs"])
@@ -606,3 +690,43 @@ def test_a_snapshot_is_fetched_only_where_it_fits_beside_an_empty_database(archi
 def test_a_tail_needs_no_snapshot(archived, world):
     world["row"] = world["row"].model_copy(update={"status": Status.LAGGING, "action": Action.TAIL})
     assert (plan(archived).mode, plan(archived, "snapshot").mode) == ("tail", "snapshot")
+
+
+def test_a_snapshot_of_a_versioned_store_is_used_however_much_it_reads(archived, world):
+    world["snapshots"] = [snapshot_of(10**6), snapshot_of(10**9)]
+    versioned = archived.model_copy(update={"store": VERSIONED})
+    spec = RestoreSpec(versioned, RestoreRequest(), "label", 4096)
+    assert list(rebuild_snapshots(spec, "full", world["logs"], 5)) == world["snapshots"]
+    assert world["asked"] == [("snapshots", versioned, world["logs"], 5)]
+
+
+def test_the_tail_of_a_snapshot_is_its_share_of_the_log_in_whole_bytes(archived, world):
+    found = bytes_from(archived, snapshot_of(499, committed=58), world["logs"], 999)
+    assert (found, type(found[1])) == ((499, 509), int)
+
+
+def test_the_plan_of_a_restore_from_a_snapshot_reads_its_tail_in_one_range(archived, world):
+    needed = disk_needed(1_000, 4096, 20)
+    world["logs"] = {CHANGELOG: LogRange(40, 80, 80)}
+    assert needed < disk_needed(1_000, 4096, 20, 2)
+    assert plan(archived, "snapshot", ranges=4).disk_needed == needed + 499
+
+
+def test_of_a_log_without_its_start_only_snapshots_with_all_that_is_needed_are_used(archived, world):
+    records = [StoreRecord(topic_id="id", caught_up_ms=5, needed_from=needed) for needed in (8, 7, None)]
+    world["snapshots"] = [manifest({}, application="app", record=record) for record in records]
+    spec = RestoreSpec(archived, RestoreRequest(), "label", 4096)
+    for needs, expected in ((Needs(7, adopted=False), world["snapshots"][1:2]), (None, world["snapshots"])):
+        found, against = snapshots_to_use(spec, DecidedMode("snapshot", world["row"], needs), world["logs"], 5)
+        assert (list(found), against) == (expected, "")
+
+
+def test_a_snapshot_that_was_named_is_used_where_one_is_used_at_all(archived, world, monkeypatch):
+    named, asked, needs = snapshot_of(7), [], Needs(7, adopted=False)
+    monkeypatch.setattr(planning, "named_snapshot", lambda *given: asked.append(given) or (named, "it is suspect"))
+    spec = RestoreSpec(archived, RestoreRequest(mode="snapshot", snapshot="named"), "label", 4096)
+    logs = world["logs"]
+    assert snapshots_to_use(spec, DecidedMode("snapshot", world["row"], needs), logs, 5) == ((named,), "it is suspect")
+    assert asked == [(spec, "named", logs[CHANGELOG], 5, needs)]
+    found, against = snapshots_to_use(spec, DecidedMode("full", world["row"], None), logs, 5)
+    assert (list(found), against, len(asked)) == ([], "", 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,11 +13,20 @@ from hypothesis import strategies as st
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import DefinitionError, StoreCorruptedError
 from statestore.formats import session_key, window_key
+from statestore.formats.value_format import (
+    SESSION_HEADERS,
+    TIME_ORDERED_SESSION_HEADERS,
+    TIME_ORDERED_WINDOW_HEADERS,
+    value_format,
+)
 from statestore.kinds.key_value import KEY_VALUE
 from statestore.kinds.kind import Number, StoreKind
 from statestore.kinds.known import kind_of
 from statestore.kinds.session import SESSION
+from statestore.kinds.time_ordered import INDEXED_TIME_ORDERED_WINDOW, TIME_ORDERED_BUFFER, TIME_ORDERED_SESSION
+from statestore.kinds.versioned import VERSIONED
 from statestore.kinds.window import WINDOW
+from statestore.model import StoreFormat
 
 
 class Lifetime(StoreKind):
@@ -124,6 +134,43 @@ def test_a_changelog_has_the_settings_of_kafka_streams():
 
 
 @pytest.mark.parametrize(
+    ("retention_ms", "lag_ms"), [(None, 86_400_000), (0, 86_400_000), (5, 86_400_005), (2**63 - 1, 2**63 - 1)]
+)
+def test_versions_outlive_compaction_for_their_retention_and_a_day(retention_ms, lag_ms):
+    settings = SimpleNamespace(retention_ms=retention_ms)
+    assert VERSIONED.changelog_config(settings) == {"cleanup.policy": "compact", "min.compaction.lag.ms": str(lag_ms)}
+
+
+def test_a_versioned_store_shows_from_when_until_when_and_has_the_segments_it_says_or_those_of_kafka_streams():
+    store = StoreDefinition(name="s", kind="versioned", retention_ms=60_000)
+    assert VERSIONED.columns(store) == (Number("valid_from"), Number("valid_to"))
+    assert VERSIONED.segment_interval_ms(store) == 20_000
+    assert VERSIONED.segment_interval_ms(store.model_copy(update={"segment_interval_ms": 7})) == 7
+    assert VERSIONED.segment_interval_ms(SimpleNamespace(segment_interval_ms=None, retention_ms=None)) == 2_000
+
+
+def test_values_are_laid_out_as_the_kind_of_the_store_has_them():
+    for kind, with_headers in (
+        (KEY_VALUE, value_format(StoreFormat.HEADERS)),
+        (SESSION, SESSION_HEADERS),
+        (INDEXED_TIME_ORDERED_WINDOW, TIME_ORDERED_WINDOW_HEADERS),
+        (TIME_ORDERED_SESSION, TIME_ORDERED_SESSION_HEADERS),
+    ):
+        assert kind.value_format(StoreFormat.HEADERS) is with_headers
+        for other in (StoreFormat.PLAIN, StoreFormat.TIMESTAMPED, StoreFormat.TIMESTAMPED_IN_DEFAULT):
+            assert kind.value_format(other) is value_format(other)
+
+
+def test_all_rows_of_a_buffer_are_in_its_one_segment(tmp_path):
+    assert TIME_ORDERED_BUFFER.directory(tmp_path, "s") == tmp_path / "s"
+    with pytest.raises(ValueError, match="is not a valid name"):
+        TIME_ORDERED_BUFFER.directory(tmp_path, "../s")
+    assert TIME_ORDERED_BUFFER.row_time(b"any") == 0
+    assert [*TIME_ORDERED_BUFFER.row_times([b"any", b"other"])] == [0, 0]
+    assert TIME_ORDERED_BUFFER.may_be_in_segment(10, 5) is True
+
+
+@pytest.mark.parametrize(
     ("fields", "said"),
     [
         (
@@ -162,6 +209,14 @@ def test_a_changelog_has_the_settings_of_kafka_streams():
             {"kind": "session", "name": "rocksdb", "retention_ms": 1},
             "a session store cannot be called rocksdb, as the directory of a task's key-value stores is; choose "
             "another name",
+        ),
+        (
+            {"kind": "versioned", "retention_ms": 1, "format": "timestamped"},
+            "a versioned store has the format plain, found timestamped",
+        ),
+        (
+            {"kind": "indexed-time-ordered-window", "retention_ms": 1, "window_size_ms": 1, "format": "plain"},
+            "a indexed-time-ordered-window store has the format timestamped-in-default or headers, found plain",
         ),
         (
             {"kind": "neither"},

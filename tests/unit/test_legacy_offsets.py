@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,13 @@ def test_given_a_file_that_the_disk_cannot_read_then_the_error_names_it(checkpoi
     with pytest.raises(OSError, match="Input/output error") as raised:
         checkpoint_file.read(checkpoint)
     assert raised.value.filename == str(checkpoint)
+
+
+def test_a_file_that_changes_keeps_its_time_and_a_new_one_has_its_own(paths, checkpoint):
+    """What is newer than the file was written after the offsets in it."""
+    os.utime(checkpoint, ns=(5_000_000_000, 7_000_000_000))
+    forget_legacy_offset(paths, "s")
+    assert checkpoint.stat().st_mtime_ns == 7_000_000_000
+    checkpoint.unlink()
+    put_back_legacy_offsets(paths, {OWN: 7})
+    assert checkpoint.stat().st_mtime_ns > 7_000_000_000

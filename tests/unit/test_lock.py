@@ -15,11 +15,12 @@ import pytest
 from children import hold_locks, hold_store, release_locks_with_a_fork_alive, wait_for_lock
 from samples import TIMESTAMPED, open_below
 
+from statestore.durable import write_durably
 from statestore.errors import LockedError
 from statestore.model import TaskId
 from statestore.statedir import lock as lock_module
 from statestore.statedir.lock import give_way, locked, locked_file, require_locks
-from statestore.statedir.paths import TaskPaths
+from statestore.statedir.paths import TaskPaths, rewrite_journal
 from statestore.stores.open import open_key_value_store
 from tests.forked import child, received
 
@@ -142,6 +143,31 @@ def test_a_store_open_in_another_process_is_locked_and_not_damaged(tmp_path):
     open_key_value_store(TIMESTAMPED, tmp_path / "s").close()  # RocksDB's LOCK file is there, nobody holds it
 
 
+@pytest.mark.behaviour("R11")
+@pytest.mark.parametrize("inside", ["", "s.0"], ids=["a key-value store", "a segment"])
+def test_r11_a_replacement_that_is_open_in_another_process_keeps_us_out(paths, inside):
+    with child(hold_store, paths.staging("s") / inside) as (process, connection):
+        assert received(connection) == "open"
+        said = rf"/staging/s.*/LOCK is locked by process {process.pid}: the database is open there"
+        with pytest.raises(LockedError, match=said), locked(paths, wait_s=0):
+            pass
+
+
+def test_given_a_rewrite_that_has_not_ended_then_nothing_of_its_application_is_used(paths):
+    journal = rewrite_journal(paths.state_dir, "app")
+    write_durably(journal, "{}")
+    with pytest.raises(LockedError) as raised, locked(paths, wait_s=0):
+        pass
+    assert str(raised.value) == (
+        f"application app is being made by `statestore rewrite`, which has not ended: {journal} is there. If it was "
+        "interrupted, run the same command again; until then nothing of the application can be used"
+    )
+    with locked(paths, rewriting=True):
+        journal.unlink()
+    with locked(paths):
+        pass
+
+
 def test_the_whole_of_a_lock_file_is_locked_whatever_part_another_program_asks_for(tmp_path):
     path = tmp_path / "lock"
     with locked_file(path, 0), path.open("r+b") as other:
@@ -215,10 +241,24 @@ def test_given_a_deadline_that_is_now_then_a_lock_is_tried_once_more(tmp_path, c
 def test_a_lock_file_is_read_by_anybody_and_written_by_its_owner(tmp_path):
     mask = os.umask(0)
     try:
-        with locked_file(tmp_path / "lock", 0):
-            assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o644
+        for path in (tmp_path / "lock", tmp_path / "new" / "lock"):
+            with locked_file(path, 0):
+                assert path.stat().st_mode & 0o777 == 0o644
     finally:
         os.umask(mask)
+
+
+def test_a_directory_that_another_process_makes_meanwhile_is_used(tmp_path, monkeypatch):
+    path, opened = tmp_path / "new" / "lock", os.open
+
+    def too_early(*how):
+        monkeypatch.setattr(os, "open", opened)
+        path.parent.mkdir()
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(os, "open", too_early)
+    with locked_file(path, 0):
+        assert path.exists()
 
 
 def test_given_a_file_system_without_locks_then_its_error_is_raised_and_the_file_is_closed(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ from samples import TIMESTAMPED, WINDOW
 
 from statestore.definitions.store import StoreDefinition
 from statestore.model import TaskId
-from statestore.statedir.paths import TaskPaths
+from statestore.statedir.paths import TaskPaths, known_stores_file, rewrite_journal, rewrite_lock
 
 PATHS = TaskPaths(Path("/state"), "app", TaskId(1, 3))
 SESSION = StoreDefinition(name="s", kind="session", retention_ms=180_000)
@@ -61,6 +61,7 @@ def test_what_is_ours_lies_apart_where_older_versions_have_left_it():
         "snapshot": PATHS.snapshot("s"),
         "digests": PATHS.digests("s"),
         "record": PATHS.record("s"),
+        "memory": PATHS.memory_record("s"),
         "shape": PATHS.shape,
         "mode": PATHS.mode("s"),
     }
@@ -81,6 +82,7 @@ def test_what_is_ours_lies_apart_where_older_versions_have_left_it():
         "snapshot": "snapshot-s.json",
         "digests": "digests-s.json",
         "record": "store-s.json",
+        "memory": "memory-s.json",
         "shape": "shape.json",
         "mode": "mode-s",
     }
@@ -93,3 +95,15 @@ def test_recorded_stores_are_named_as_they_are_called_whatever_that_is(paths, na
         paths.record(store).touch()
     paths.seal("other").touch()
     assert paths.recorded_stores() == [name, "z"]
+
+
+def test_what_is_of_a_whole_application_lies_beside_its_tasks():
+    found = {
+        path.name: path
+        for path in (of(Path("/state"), "app") for of in (known_stores_file, rewrite_journal, rewrite_lock))
+    }
+    names = ("stores.json", "rewrite.json", "rewrite.lock")
+    assert below(PATHS.own_dir.parent, found) == {name: name for name in names}
+    for of in (known_stores_file, rewrite_journal, rewrite_lock):
+        with pytest.raises(ValueError, match="is not a valid name"):
+            of(Path("/state"), "../app")

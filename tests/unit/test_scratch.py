@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from statestore.statedir.scratch import scratch_directory
+from statestore.statedir.scratch import default_scratch, scratch_directory
 
 _HOLD = """
 import sys
@@ -40,3 +40,7 @@ def test_what_is_in_use_stays_and_what_a_killed_process_left_goes(tmp_path: Path
     with scratch_directory(tmp_path):
         assert not held.exists()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_stores_are_built_beside_the_applications_where_nobody_says(tmp_path: Path) -> None:
+    assert default_scratch(tmp_path) == tmp_path / ".statestore" / ".scratch"

@@ -19,7 +19,7 @@ from statestore.kinds.known import BUILT_IN
 from statestore.statedir import seal as seal_module
 from statestore.statedir.context import store_context
 from statestore.statedir.record import StoreRecord, write_record
-from statestore.statedir.seal import break_seal, check_seal, forget_digests, known_files, seal
+from statestore.statedir.seal import break_seal, check_seal, forget_digests, install_digests, known_files, seal
 from statestore.stores.open import build_store, open_key_value_store
 from tests.records import recorded
 
@@ -495,3 +495,25 @@ def test_a_suppliers_store_without_files_has_no_seal_that_speaks_of_it(paths):
     paths.store("s").mkdir(parents=True)
     seal(paths, "s", KEY_VALUE, supplied=True)
     assert check_seal(paths, "s", KEY_VALUE) is None
+
+
+def test_digests_that_were_installed_are_those_of_the_next_seal_which_does_not_read_the_files(paths, sealed):
+    break_seal(paths, "s")
+    forget_digests(paths, "s")
+    told = {path.name: sha256(b"told").hexdigest() for path in sealed.glob("*.sst")}
+    install_digests(paths, "s", KEY_VALUE, {**told, "999999.sst": sha256(b"gone").hexdigest()})
+    assert known_files(paths, "s") == told
+    seal(paths, "s", KEY_VALUE)
+    assert known_files(paths, "s") == told
+    with pytest.raises(StoreCorruptedError, match="has changed since"):
+        check_seal(paths, "s", KEY_VALUE, contents=True)
+
+
+def test_digests_that_were_installed_say_nothing_of_a_database_that_was_made_since(paths, sealed):
+    told = {path.name: sha256(b"told").hexdigest() for path in sealed.glob("*.sst")}
+    install_digests(paths, "s", KEY_VALUE, told)
+    (sealed / "IDENTITY").write_text("another")
+    seal(paths, "s", KEY_VALUE)
+    assert known_files(paths, "s") == {
+        path.name: sha256(path.read_bytes()).hexdigest() for path in sealed.glob("*.sst")
+    }

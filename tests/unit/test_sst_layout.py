@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from io import BytesIO
 
 import pytest
 from hypothesis import given
@@ -16,8 +17,11 @@ from statestore.sst.layout import (
     FOOTER,
     MAGIC,
     PROPERTIES,
+    VERSION,
+    XXH64,
     OtherLayoutError,
     entries,
+    is_of_bulk_path,
     read_properties,
     varints,
 )
@@ -79,6 +83,27 @@ def test_a_file_that_a_restore_wrote_names_no_database(tmp_path):
 def test_a_file_that_was_written_to_be_ingested_names_no_database_either(tmp_path):
     write_sst([(b"a", b"1")], tmp_path / "a.sst")
     assert read_properties(tmp_path / "a.sst")[CREATOR] == b"SST Writer"
+
+
+def test_a_file_of_the_bulk_path_is_known_by_its_footer_alone(tmp_path):
+    with from_a_restore(tmp_path / "files").open("rb") as file:
+        assert is_of_bulk_path(file) is True
+        assert is_of_bulk_path(file) is True  # wherever it was read last
+        raw = file.read() or file.seek(0) or file.read()
+    footer = raw[-FOOTER.size :]
+    assert is_of_bulk_path(BytesIO(footer)) is True
+    assert is_of_bulk_path(BytesIO(bytes(9) + footer)) is True
+    for other in (b"", footer[1:], footer[:-1], footer + b"\0"):
+        assert is_of_bulk_path(BytesIO(other)) is False
+
+
+@pytest.mark.parametrize(
+    "other", [(XXH64 + 1, VERSION, MAGIC), (XXH64, VERSION + 1, MAGIC), (XXH64, VERSION, MAGIC + 1)]
+)
+def test_a_file_with_another_checksum_version_or_magic_is_not_of_the_bulk_path(other):
+    checksum, version, magic = other
+    assert is_of_bulk_path(BytesIO(FOOTER.pack(checksum, bytes(40), version, magic))) is False
+    assert is_of_bulk_path(BytesIO(FOOTER.pack(XXH64, bytes(40), VERSION, MAGIC))) is True
 
 
 @pytest.mark.parametrize("write", [from_rocksdb, from_a_restore])

@@ -7,6 +7,7 @@ from samples import CHANGELOG, batches
 
 from statestore.bulk.routing import Routing
 from statestore.bulk.runs import RunWriter
+from statestore.changelog.epochs import LogEnd
 from statestore.changelog.topics import LogRange
 from statestore.durable import write_durably
 from statestore.errors import LockedError
@@ -84,6 +85,17 @@ def test_a_plan_grows_behind_the_end_of_each_partition_and_by_no_other_partition
         OffsetRange(1, 0, 5),
         OffsetRange(1, 5, 9),
     )
+
+
+def test_a_plan_that_grows_remembers_where_each_log_was_seen_to_end():
+    before, seen, another = LogEnd(30, 1), LogEnd(31, 2), LogEnd(5, 1)
+    plan = PLAN.model_copy(update={"ends": {0: before, 1: another}})
+    assert plan.extended({0: 31}, {0: seen}).ends == {0: seen, 1: another}
+
+
+def test_a_run_without_a_plan_that_waits_for_it_keeps_none(staging):
+    staging.before_a_run()
+    assert not staging.directory.exists()
 
 
 def test_runs_of_a_range_are_found_from_its_start_on_without_a_gap(staging):

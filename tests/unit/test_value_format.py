@@ -36,6 +36,7 @@ def test_a_timestamped_value_has_its_timestamp_in_front_and_is_logged_without_it
 
 
 def test_a_plain_value_in_a_timestamped_store_has_an_unknown_timestamp_and_is_logged_with_its_records():
+    assert TIMESTAMPED.timestamp_at(SEVEN + b"v") == 0
     older = TIMESTAMPED.migrated("default", b"v")
     assert older == b"\xff" * 8 + b"v"
     assert TIMESTAMPED.logged(older) == (b"v", None)
@@ -86,6 +87,7 @@ def test_an_older_value_has_no_headers_and_a_plain_one_an_unknown_timestamp():
     assert HEADERS.migrated("default", b"v") == b"\0" + b"\xff" * 8 + b"v"
     assert HEADERS.logged(HEADERS.migrated("default", b"v")) == (b"v", None, ())
     assert SESSION_HEADERS.migrated("default", b"v") == b"\0v"
+    assert TIME_ORDERED_WINDOW_HEADERS.migrated("default", SEVEN + b"v") == b"\0" + SEVEN + b"v"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,3 +91,67 @@ def test_segments_are_as_long_as_kafka_streams_supplier_makes_them(retention_ms,
 
 def test_segments_of_times_before_1970_are_rounded_towards_zero():
     assert [versioned_row.segment_of(time, 10) for time in (-11, -10, -9, 0, 9, 10)] == [-1, -1, 0, 0, 0, 1]
+
+
+def row_of(next_timestamp, min_timestamp, *versions, values=b""):
+    """Bytes of a row with these entries: timestamp and size of each."""
+    listed = b"".join(struct.pack(">qi", timestamp, size) for timestamp, size in versions)
+    return struct.pack(">qq", next_timestamp, min_timestamp) + listed + values
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected", "found"),
+    [
+        (b"", "at least 28 bytes", "0"),
+        (bytes(27), "at least 28 bytes", "27"),
+        (row_of(30, 10, (20, -1)), "a version that begins at 10", "none in 28 bytes"),
+        (row_of(30, 10, (20, -1), values=bytes(11)), "a version that begins at 10", "none in 39 bytes"),
+        (row_of(30, 10, (30, 1), values=b"v"), "a version from 10 on, before 30", "one at 30"),
+        (row_of(30, 10, (9, 1), values=b"v"), "a version from 10 on, before 30", "one at 9"),
+        (row_of(30, 10, (20, -1), (20, -1)), "a version from 10 on, before 20", "one at 20"),
+        (row_of(30, 30, (30, 0)), "a version from 30 on, before 30", "one at 30"),
+        (row_of(30, 20, (30, -1)), "a version from 20 on, before 30", "one at 30"),
+        (row_of(-1, -1, (-1, -1)), "a version from 0 on, before -1", "one at -1"),
+        (row_of(5, -5, (-5, -1)), "a version from 0 on, before 5", "one at -5"),
+        (row_of(30, 10, (10, 4), values=b"val"), "a value of 4 bytes for the version at 10", "31 bytes in all"),
+        (row_of(30, 10, (10, 3), values=b"value"), "31 bytes", "33"),
+        (row_of(30, 10, (20, -1), (10, -1), values=b"v"), "40 bytes", "41"),
+    ],
+    ids=lambda value: f"{len(value)} bytes" if isinstance(value, bytes) else value,
+)
+def test_it_is_said_what_a_damaged_row_should_have_and_what_was_found(raw, expected, found):
+    with pytest.raises(StoreCorruptedError) as raised:
+        versioned_row.decode_segment_row(raw)
+    said = f"a row of a versioned store's segment is damaged: expected {expected}, found {found}; restore the store"
+    assert str(raised.value) == said
+
+
+def test_the_bounds_of_a_row_are_read_without_its_versions():
+    assert versioned_row.bounds(struct.pack(">qq", 30, 10) + bytes(12)) == (30, 10)
+    with pytest.raises(StoreCorruptedError, match="expected at least 28 bytes, found 27;"):
+        versioned_row.bounds(bytes(27))
+
+
+def test_the_key_of_a_row_has_its_segment_in_front():
+    assert versioned_row.row_key(-1, b"key") == b"\xff" * 8 + b"key"
+    assert versioned_row.row_key(258, b"") == b"\0\0\0\0\0\0\1\2"
+    assert versioned_row.decode_row_key(b"\xff" * 8 + b"key") == (-1, b"key")
+    assert versioned_row.decode_row_key(b"\0\0\0\0\0\0\1\2") == (258, b"")
+    for raw, said in (
+        (bytes(7), "a versioned store's row key has at least 8 bytes, found 7"),
+        (b"\xff" * 7 + b"\xfekey", "a versioned store has segments from -1 on, found a row of segment -2"),
+    ):
+        with pytest.raises(StoreCorruptedError, match=f"^{said}$"):
+            versioned_row.decode_row_key(raw)
+
+
+def test_a_latest_value_has_its_timestamp_in_front():
+    assert versioned_row.encode_latest(b"v", 258) == b"\0\0\0\0\0\0\1\2v"
+    assert versioned_row.decode_latest(b"\0\0\0\0\0\0\1\2v") == (258, b"v")
+    assert versioned_row.decode_latest(bytes(8)) == (0, b"")
+    for raw, said in (
+        (bytes(7), "a latest value has at least 8 bytes, found 7"),
+        (b"\xff" * 8 + b"v", "a latest value has the timestamp -1, expected 0 or later"),
+    ):
+        with pytest.raises(StoreCorruptedError, match=f"^{said}$"):
+            versioned_row.decode_latest(raw)

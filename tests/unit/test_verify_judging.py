@@ -15,10 +15,12 @@ from statestore.errors import InputError, LockedError, StoreCorruptedError
 from statestore.model import TaskId
 from statestore.partition.inspection import damaged_file
 from statestore.partition.judgement import (
+    LACKS_VERSIONS,
     NO_LOG,
     RESEED,
     Had,
     Inspection,
+    Lost,
     Supply,
     cut_at,
     in_trouble,
@@ -31,6 +33,7 @@ from statestore.partition.judgement import (
     unread,
     waits_for_loss,
     with_contents,
+    with_loss,
 )
 from statestore.partition.replacement import staged_context
 from statestore.reports import Action, Contents, Loss, Status, VerifyRow
@@ -251,6 +254,10 @@ def test_how_long_tombstones_are_kept_is_the_changelogs():
     just_outside = RECORD.model_copy(update={"caught_up_ms": NOW_MS - 1_000})
     assert judged(seen(4, record=just_within), first=7)[1] is Action.TAIL
     assert judged(seen(4, record=just_outside), first=7)[1] is Action.FULL
+    versioned = spec().model_copy(update={"store": StoreDefinition(name="s", kind="versioned", retention_ms=60_000)})
+    found = judgement(seen(4, record=just_outside), 7, spec_=versioned)
+    assert found.action is Action.TAIL  # compaction does not leave what it has
+    assert "keys whose deletes are gone from the log stay in the store" in found.detail
 
 
 def test_a_record_of_a_store_that_was_further_says_nothing_of_one_that_is_behind():
@@ -344,6 +351,7 @@ def test_what_a_rebuild_would_lose_follows_from_the_best_evidence(had, log, supp
             {},
             "it existed before its first record, and may contain rows of an earlier log",
         ),
+        (Had(True, 9, WHOLE), LogRange(0, 11, 11), {"lacks_versions": True}, LACKS_VERSIONS),
         (
             Had(False, foreign=True),
             LogRange(0, 11, 11),
@@ -492,6 +500,14 @@ def test_given_damage_found_by_reading_rows_then_the_store_is_rebuilt_unless_tha
     assert (row.action, row.loss, row.loss_detail) == (Action.BY_HAND, Loss.LIKELY, "its changelog is empty")
     assert row.detail == "block 7; a rebuild would lose data: its changelog is empty"
     assert in_trouble(likely, Status.CORRUPT, "").detail == "a rebuild would lose data: its changelog is empty"
+
+
+@pytest.mark.parametrize(("cause", "then"), [(None, Status.OK), (Status.TRUNCATED, Status.TRUNCATED)])
+def test_the_cause_of_a_loss_stays_known_whatever_is_found_next(cause, then):
+    likely = judgement(seen(9)).model_copy(update={"loss": Loss.LIKELY, "loss_cause": cause})
+    assert in_trouble(likely, Status.CORRUPT, "block 7").loss_cause is then
+    assert with_loss(likely, Lost(Loss.UNPROVEN)).loss_cause is cause
+    assert with_loss(likely, Lost(Loss.LIKELY, "", Status.AHEAD)).loss_cause is Status.AHEAD
 
 
 FOR_A_PERSON = VerifyRow(

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from statestore.durable import write_durably
-from statestore.statedir.record import StoreRecord, read_record, write_record
+from statestore.errors import LockedError
+from statestore.statedir.lock import locked
+from statestore.statedir.record import (
+    StoreRecord,
+    read_memory_record,
+    read_record,
+    write_memory_record,
+    write_record,
+)
 from tests.records import recorded
 
 
@@ -17,6 +25,23 @@ def test_a_later_record_replaces_an_earlier_one_of_the_same_store_only(paths):
     write_record(paths, "t", recorded("other", 1))
     write_record(paths, "s", recorded("second", 2))
     assert [read_record(paths, store).topic_id for store in ("s", "t")] == ["second", "other"]
+
+
+def test_the_record_of_an_in_memory_store_is_another_than_that_of_a_store_on_disk(paths):
+    write_record(paths, "s", recorded("disk", 1))
+    assert read_memory_record(paths, "s") is None
+    write_memory_record(paths, "s", recorded("memory", 1))
+    assert (read_record(paths, "s").topic_id, read_memory_record(paths, "s").topic_id) == ("disk", "memory")
+    assert read_memory_record(paths, "t") is None
+
+
+@pytest.mark.parametrize("write", [write_record, write_memory_record])
+def test_given_a_lock_file_that_was_deleted_then_no_record_is_written(paths, write):
+    with locked(paths):
+        (paths.own_dir / "lock").unlink()
+        with pytest.raises(LockedError):
+            write(paths, "s", recorded("id", 1))
+    assert read_record(paths, "s") is read_memory_record(paths, "s") is None
 
 
 OF_A_LATER_VERSION = '{"schema_version": 2, "topic_id": "id", "caught_up_ms": 5}'

@@ -693,7 +693,7 @@ def test_a_tail_needs_no_snapshot(archived, world):
 
 
 def test_a_snapshot_of_a_versioned_store_is_used_however_much_it_reads(archived, world):
-    world["snapshots"] = [snapshot_of(10**6), snapshot_of(10**9)]
+    world["snapshots"] = [snapshot_of(1_000), snapshot_of(2_000)]
     versioned = archived.model_copy(update={"store": VERSIONED})
     spec = RestoreSpec(versioned, RestoreRequest(), "label", 4096)
     assert list(rebuild_snapshots(spec, "full", world["logs"], 5)) == world["snapshots"]

@@ -27,8 +27,9 @@ SEVEN = b"\0\0\0\0\0\0\0\7"
         ((("a", None), ("a", b"\xff")), b"\x10\x04\x02a\x01\x02a\x02\xff"),
         ((("\u00fc", b"1"),), b"\x0c\x02\x04\xc3\xbc\x021"),
         ((("k", b"v" * 64),), b"\x8a\x01\x02\x02k\x80\x01" + b"v" * 64),
+        ((("k", b"v" * 8192),), b"\x8c\x80\x01\x02\x02k\x80\x80\x01" + b"v" * 8192),
     ],
-    ids=["none", "empty", "twice, null", "not ASCII", "two bytes of size"],
+    ids=["none", "empty", "twice, null", "not ASCII", "two bytes of size", "three bytes of size"],
 )
 def test_headers_are_the_bytes_of_kafka_streams(headers: headers_value.Headers, expected: bytes) -> None:
     assert headers_value.encode(b"value", 7, headers) == expected + SEVEN + b"value"
@@ -79,12 +80,29 @@ def test_a_value_that_was_cut_off_is_refused(headers: headers_value.Headers, dat
         (b"\x06\x02\x04a" + SEVEN, "the name of header 0 in 2 bytes, found 1"),
         (b"\x08\x02\x02\xff\x00" + SEVEN, "the name of header 0 in UTF-8"),
         (b"\x08\x02\x00\x00\x00" + SEVEN, "1 headers that end at byte 5, found their end at byte 4"),
+        (b"\x04\x02", "the size of its headers, found 2, where 1 bytes follow"),
+        (b"\x06\x02\x03\x00" + SEVEN, "the name of header 0 in -2 bytes, found 1"),
+        (b"\x06\x02\x00\x06" + SEVEN, "the value of header 0 in 3 bytes, found 0"),
         (b"\x00" + SEVEN[1:], "a timestamp of 8 bytes behind its headers, found 7"),
     ],
 )
 def test_it_is_said_what_was_expected_and_found(raw: bytes, message: str) -> None:
     with pytest.raises(StoreCorruptedError, match=message):
         headers_value.decode(raw)
+
+
+@pytest.mark.behaviour("H2")
+def test_numbers_may_have_more_bytes_than_they_need_and_headers_none_of_them() -> None:
+    for none in (b"\x00", b"\x80\x00", b"\x02\x00"):
+        assert headers_value.headers_end(none + SEVEN) == len(none)
+        assert headers_value.decode(none + SEVEN) == (b"", 7, ())
+        assert headers_value.decode_aggregation(none) == (b"", ())
+
+
+@pytest.mark.behaviour("H2")
+def test_headers_without_a_size_are_refused_also_where_their_end_is_given() -> None:
+    with pytest.raises(StoreCorruptedError, match=r"^a value with headers has the size of its headers as a varint"):
+        headers_value.decode_headers(b"\xff" * 9, 9)
 
 
 @pytest.mark.parametrize("wrong", [("a", "text"), (b"a", b"b"), ("\ud800", b"b"), (None, None)])

@@ -35,6 +35,12 @@ def test_a_segments_row_has_the_bytes_of_kafka_streams():
     )
 
 
+@pytest.mark.parametrize(("next_timestamp", "value"), [(5, b""), (5, None), (0, None)])
+def test_a_version_may_begin_with_1970(next_timestamp, value):
+    row = SegmentRow(next_timestamp, (Version(0, value),))
+    assert versioned_row.decode_segment_row(versioned_row.encode_segment_row(row)) == row
+
+
 def test_a_degenerate_row_has_one_tombstone():
     row = SegmentRow(7, (Version(7, None),))
     assert row.degenerate

@@ -509,6 +509,13 @@ def test_digests_that_were_installed_are_those_of_the_next_seal_which_does_not_r
         check_seal(paths, "s", KEY_VALUE, contents=True)
 
 
+def test_digests_of_segments_are_installed_for_the_databases_that_they_are_of(paths, segments):
+    told = {str(path.relative_to(segments)): sha256(b"told").hexdigest() for path in segments.glob("*/*.sst")}
+    install_digests(paths, "s", WINDOW, told)
+    seal(paths, "s", WINDOW)
+    assert known_files(paths, "s") == told
+
+
 def test_digests_that_were_installed_say_nothing_of_a_database_that_was_made_since(paths, sealed):
     told = {path.name: sha256(b"told").hexdigest() for path in sealed.glob("*.sst")}
     install_digests(paths, "s", KEY_VALUE, told)

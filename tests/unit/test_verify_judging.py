@@ -26,6 +26,7 @@ from statestore.partition.judgement import (
     in_trouble,
     judge,
     log_end,
+    needed_from,
     needs_stream_time,
     not_now,
     rebuild_loss,
@@ -353,6 +354,12 @@ def test_what_a_rebuild_would_lose_follows_from_the_best_evidence(had, log, supp
         ),
         (Had(True, 9, WHOLE), LogRange(0, 11, 11), {"lacks_versions": True}, LACKS_VERSIONS),
         (
+            Had(False),
+            LogRange(3, 20, 20),
+            {"stream_time": 100, "first_time": 4},
+            "its changelog begins at offset 3, and what was before seems to have expired",
+        ),
+        (
             Had(False, foreign=True),
             LogRange(0, 11, 11),
             {},
@@ -362,7 +369,7 @@ def test_what_a_rebuild_would_lose_follows_from_the_best_evidence(had, log, supp
 )
 def test_the_reason_names_what_shows_the_loss(had, log, supply, why):
     known = Supply(**{"changelog": CHANGELOG, "log": log, **supply})
-    assert rebuild_loss(had, known, retention_ms=None, now_ms=NOW_MS).why == why
+    assert rebuild_loss(had, known, retention_ms=5, now_ms=NOW_MS).why == why
 
 
 def test_a_log_whose_records_were_all_deleted_is_not_one_that_was_always_empty():
@@ -409,6 +416,8 @@ def test_what_kafka_deletes_by_age_is_a_loss_unless_the_store_is_in_memory():
         # Records of 75 h are the youngest that Kafka has deleted by now, if its clock is right.
         record = WHOLE.model_copy(update={"stream_time": latest_ms, "committed": 4, "end": 5})
         assert loss(in_memory._replace(anything=True, committed=4, record=record), log, **given) == expected
+        unknown = UNPROVEN if expected is NONE else expected
+        assert loss(in_memory._replace(record=record), log, **given) == unknown
 
 
 def test_a_record_from_before_its_store_was_created_is_no_evidence():
@@ -419,6 +428,19 @@ def test_a_record_from_before_its_store_was_created_is_no_evidence():
     assert not accepted.is_unknown
     assert loss(accepted, LogRange(5, 9, 9)) == NONE
     assert loss(accepted, LogRange(6, 9, 9)) == (Loss.LIKELY, Status.TRUNCATED)
+    of_another_log = accepted._replace(record=accepted.record.model_copy(update={"topic_id": "another"}))
+    assert loss(of_another_log, LogRange(5, 9, 9)) == (Loss.LIKELY, Status.TRUNCATED)
+
+
+def test_only_a_record_of_the_log_says_from_where_on_it_is_needed():
+    assert needed_from(WHOLE, CHANGELOG) == 2
+    for record, changelog in (
+        (None, CHANGELOG),
+        (WHOLE, None),
+        (WHOLE.model_copy(update={"topic_id": "another"}), CHANGELOG),
+        (BEGUN.model_copy(update={"needed_from": 2}), CHANGELOG),
+    ):
+        assert needed_from(record, changelog) is None
 
 
 def test_a_store_in_trouble_keeps_its_status_and_is_for_a_person_where_a_rebuild_would_lose_something():

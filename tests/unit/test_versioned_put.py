@@ -113,6 +113,11 @@ A, B, C, D = b"a", b"b", b"c", b"d"
             id="the newest of its segment",
         ),
         pytest.param(
+            *((28, A), {2: (22, (12, B))}, (22, C), 28, (28, A)),
+            *({2: (28, (22, C), (12, B))}, [2]),
+            id="one that begins where the newest of its segment ended",
+        ),
+        pytest.param(
             *((28, A), {2: (22, (12, B))}, (25, None), 28, (28, A)),
             *({2: (28, (25, None), (22, None), (12, B))}, [2]),
             id="a delete that is the newest of its segment",

@@ -82,6 +82,13 @@ def test_a_swap_puts_the_new_store_in_place_and_the_old_one_in_quarantine(paths,
     assert finish_swaps(paths) == []
 
 
+def test_offsets_of_the_new_store_that_lie_in_the_tasks_file_take_the_place_of_the_old_ones(paths):
+    lay_out(paths)
+    write_durably(paths.checkpoint, checkpoint_file.write({OWN: 7, NEIGHBOUR: 3}))
+    swap(paths, KEY_VALUE, "run", record=recorded("new", 9), legacy=((OWN, 9),))
+    assert legacy_offsets(paths) == {OWN: 9, NEIGHBOUR: 3}
+
+
 @both_kinds
 def test_a_swap_without_a_live_store_has_no_quarantine(paths, store):
     lay_out(paths, store, live=False)

@@ -88,7 +88,7 @@ def test_versions_that_are_not_in_order_are_damage(versions, next_timestamp):
     ("retention_ms", "interval_ms"),
     [
         *((0, 2_000), (6_000, 2_000), (60_000, 20_000), (60_001, 20_000), (300_000, 60_000), (300_001, 60_000)),
-        *((3_600_000, 300_000), (3_600_001, 300_000), (86_400_000, 3_600_000)),
+        *((299_999, 59_999), (3_600_000, 300_000), (3_600_001, 300_000), (86_400_000, 3_600_000)),
     ],
 )
 def test_segments_are_as_long_as_kafka_streams_supplier_makes_them(retention_ms, interval_ms):

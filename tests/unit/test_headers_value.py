@@ -73,6 +73,7 @@ def test_a_value_that_was_cut_off_is_refused(headers: headers_value.Headers, dat
         (b"\xff" * 9, "the size of its headers as a varint of at most 5 bytes, found 'ffffffffff'"),
         (b"\x01", "the size of its headers, found -1, where 0 bytes follow"),
         (b"\x0a\x02", "the size of its headers, found 5, where 1 bytes follow"),
+        (b"\x02\x80" + SEVEN, "has the number of its headers as a varint of at most 5 bytes, found '80'"),
         (b"\x02\x7f" + SEVEN, "the number of its headers, found -64"),
         (b"\x02\x02" + SEVEN, "the number of its headers, found 1, where 0 bytes follow"),
         (b"\x04\x02\x80" + SEVEN, "the length of the name of header 0 as a varint"),

@@ -89,7 +89,7 @@ def test_given_a_file_that_the_disk_cannot_read_then_the_error_names_it(checkpoi
 
 
 def test_a_file_that_changes_keeps_its_time_and_a_new_one_has_its_own(paths, checkpoint):
-    """What is newer than the file was written after the offsets in it."""
+    """A file that is newer was written after these offsets."""
     os.utime(checkpoint, ns=(5_000_000_000, 7_000_000_000))
     forget_legacy_offset(paths, "s")
     assert checkpoint.stat().st_mtime_ns == 7_000_000_000

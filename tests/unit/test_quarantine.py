@@ -268,7 +268,7 @@ def test_what_an_earlier_version_has_set_aside_is_kept_with_its_segments(paths):
 
 
 def keep(paths, label, **beside):
-    """A predecessor with what lay beside it."""
+    """Make a predecessor with its sidecar files."""
     paths.quarantine("s", label).mkdir(parents=True)
     kept = Sidecar(status=Status.CORRUPT, loss=Loss.NONE, **beside)
     write_durably(paths.quarantined_own("s", label), kept.model_dump_json())

@@ -1,4 +1,4 @@
-"""What is left of a replacement that was not finished, and what a log may have lost of a store that is replaced."""
+"""Unfinished replacements are removed, and versions that a log may lack are found."""
 
 from __future__ import annotations
 

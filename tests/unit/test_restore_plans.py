@@ -464,7 +464,7 @@ def test_a_part_of_a_store_needs_its_share_of_the_log_and_of_the_store():
 def test_the_share_of_a_part_is_rounded_up():
     assert disk_of_parts(4_001, 4096, 0, 4) == 2 * 1_001 + 16 * MIB
     assert disk_of_parts(100_000, 392, 0, 4) == 2 * 25_000 + 16 * MIB
-    assert disk_of_parts(100_000, 392, 1, 4) == 3 * 25_000 + 16 * MIB  # what a run has of one record is a run more
+    assert disk_of_parts(100_000, 392, 1, 4) == 3 * 25_000 + 16 * MIB  # one record more needs another run
 
 
 def test_a_part_that_does_not_fit_on_its_node_is_refused(world, store):

@@ -1,4 +1,4 @@
-"""What a put changes of the rows of its key: a version lies in the segment of the time at which it ended (KIP-889)."""
+"""Puts to a versioned store: each version is kept in the segment of its end (KIP-889)."""
 
 from __future__ import annotations
 
@@ -209,9 +209,9 @@ def test_nothing_is_put_into_a_segment_that_has_expired(latest, segments, new, l
         ((25, A), {}, (5, B), 2, 0, 25, [2]),
         ((35, A), {3: (35, (25, B))}, (5, C), 0, 25, 25, [2]),
         ((5, A), {}, (15, B), 1, 0, LATEST, [1, "latest"]),
-        ((5, A), {}, (15, B), 2, 0, LATEST, ["latest"]),  # what ended has expired
+        ((5, A), {}, (15, B), 2, 0, LATEST, ["latest"]),  # the older one has expired
         ((35, A), {3: (35, (5, B))}, (15, C), 1, 0, 35, [1, 3]),
-        ((35, A), {3: (35, (5, B))}, (15, C), 2, 0, 35, [3]),  # what ended has expired
+        ((35, A), {3: (35, (5, B))}, (15, C), 2, 0, 35, [3]),  # the older one has expired
     ],
 )
 def test_the_first_segment_and_time_that_are_kept_are_still_written(

@@ -314,7 +314,7 @@ def _digest(path: Path, known: SstFile | None) -> SstFile:
 def _sha256(path: Path) -> str:
     try:
         with about(path), path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+            return hashlib.file_digest(file, hashlib.sha256).hexdigest()
     except FileNotFoundError as error:
         raise StoreCorruptedError(f"{path} does not exist; restore the store") from error
 

@@ -425,7 +425,7 @@ def test_given_a_file_that_the_disk_cannot_read_then_the_error_names_it(paths, s
         return sha256(read(Path(file.name)))
 
     monkeypatch.setattr(Path, "read_bytes", read)
-    monkeypatch.setattr(seal_module, "hashlib", SimpleNamespace(file_digest=digest))
+    monkeypatch.setattr(seal_module, "hashlib", SimpleNamespace(file_digest=digest, sha256=sha256))
     with pytest.raises(OSError, match="Input/output error") as raised:
         check_seal(paths, "s", KEY_VALUE)
     assert raised.value.filename == str(victim)

@@ -420,6 +420,15 @@ def test_what_kafka_deletes_by_age_is_a_loss_unless_the_store_is_in_memory():
         assert loss(in_memory._replace(record=record), log, **given) == unknown
 
 
+def test_a_store_is_judged_by_the_age_of_what_kafka_deleted():
+    by_age = CHANGELOG.model_copy(update={"deleted_after_ms": 25 * HOUR_MS})
+    store = spec().model_copy(update={"store": WINDOW, "changelog": by_age})
+    record = RECORD.model_copy(update={"stream_time": 70 * HOUR_MS})
+    found = seen(4, record=record)._replace(had=Had(True, 4, record, in_memory=True))
+    for now_ms, expected in ((100 * HOUR_MS, Loss.NONE), (90 * HOUR_MS, Loss.LIKELY)):
+        assert judge(store, found, Supply(by_age, LogRange(5, 5, 5)), None, now_ms).loss is expected
+
+
 def test_a_record_from_before_its_store_was_created_is_no_evidence():
     had = Had(False, record=BEGUN.model_copy(update={"needed_from": 5}))
     assert had.is_unknown

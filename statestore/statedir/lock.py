@@ -32,6 +32,7 @@ from threading import Lock
 from statestore.errors import LockedError
 from statestore.statedir.open_databases import open_elsewhere
 from statestore.statedir.paths import TaskPaths, rewrite_journal
+from statestore.stores.abandoned import abandon, take_up
 
 _POLL_S = 0.1
 # struct flock on 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid; zero length is the whole file.
@@ -65,6 +66,12 @@ def locked(paths: TaskPaths, wait_s: float = 10.0, *, urgent: bool = False, rewr
     application, task = paths.locks
     wanted = _wanted(paths) if urgent else None
     with _held(application, fcntl.F_RDLCK, deadline), _held(task, fcntl.F_WRLCK, deadline, wanted):
+        for directory in (paths.task_dir, paths.own_dir):
+            if (left := take_up(directory)) is not None:
+                raise LockedError(
+                    f"this process has left {left} open: it lost the lock of the task, and another process may have "
+                    "worked since. End this process, and run again"
+                )
         while (found := open_elsewhere(paths)) is not None:
             _wait(found, deadline)
         if not rewriting:
@@ -112,9 +119,14 @@ def require_locks(paths: TaskPaths) -> None:
     Raises
     ------
     LockedError
-        If somebody has deleted one of the lock files that this process holds.
+        If somebody has deleted one of the lock files that this process holds. Its databases are not closed any more.
     """
-    require_held(*paths.locks)
+    try:
+        require_held(*paths.locks)
+    except LockedError:
+        abandon(paths.task_dir)
+        abandon(paths.own_dir)
+        raise
 
 
 def require_alone(paths: TaskPaths) -> None:

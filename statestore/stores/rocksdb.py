@@ -26,6 +26,7 @@ from statestore.formats import position as position_format
 from statestore.formats.database_files import files_with_rows, is_table
 from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY
 from statestore.model import TopicPartition
+from statestore.stores.abandoned import is_abandoned, leave_open
 from statestore.stores.column_family import ColumnFamily, read_only_error
 from statestore.stores.foreign_files import find_foreign_file
 from statestore.stores.manifest import check_manifest
@@ -425,11 +426,19 @@ class RocksDB:
         return self._db is None
 
     def close(self) -> None:
-        """Release the database and RocksDB's LOCK. Iterators and handles of column families must go first."""
+        """Release the database and RocksDB's LOCK. Iterators and handles of column families must go first.
+
+        A database whose task another process has by now is left open, and can no longer be used.
+        """
+        handles = list(self._handles.values())
         self._handles.clear()
         opened = [*(family.release() for family in self._families.values()), self._db]
         self._families.clear()
         self._db = None
+        if not self._read_only and is_abandoned(self.directory):
+            leave_open(self.directory, *handles, *opened)
+            return
+        del handles  # before the database
         first: Exception | None = None
         for rdict in opened:  # closing one flushes it, which may fail; it is gone all the same
             try:

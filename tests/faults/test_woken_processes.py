@@ -12,8 +12,9 @@ from statestore.recovery.restore import RestoreSpec
 from statestore.requests.restore import RestoreRequest
 from statestore.tasks.spec import TaskSpec
 from tests.faults import oracle
-from tests.faults.children import Child, Kill
+from tests.faults.children import Child, Hook, Kill
 from tests.faults.damage.stores import files_of
+from tests.faults.hooks import on_another_host
 from tests.faults.made import processor_subject, rebuilt
 from tests.faults.subject import Subject
 
@@ -30,11 +31,13 @@ def _slept(subject: Subject, specs: Sequence[TaskSpec] | Sequence[RestoreSpec], 
     return child
 
 
-def _assert_woken_in_vain(subject: Subject, sleeper: Child, ended: Callable[[Child], list[Any]]) -> None:
+def _assert_woken_in_vain(
+    subject: Subject, sleeper: Child, ended: Callable[[Child], list[Any]], hooks: Sequence[Hook] = ()
+) -> None:
     """Let a successor run, wake the sleeper: it ends with an error and has changed nothing."""
     try:
         subject.produce(20)
-        subject.run()
+        subject.run(hooks=hooks)
         after = files_of(subject.state_dir)
         sleeper.wake()
         (row,) = ended(sleeper)
@@ -43,6 +46,23 @@ def _assert_woken_in_vain(subject: Subject, sleeper: Child, ended: Callable[[Chi
     assert row.failure.kind == "LockedError"
     assert "is no longer the file that this process has locked" in row.failure.message
     assert files_of(subject.state_dir) == after
+
+
+@pytest.mark.parametrize("on_disk", [True, pytest.param(False, marks=LONG)])
+def test_a_task_that_slept_with_open_stores_writes_nothing_into_those_of_its_successor(
+    bootstrap_servers: str, tmp_path: Path, on_disk: bool
+) -> None:
+    subject = processor_subject(bootstrap_servers, tmp_path)
+    if on_disk:
+        subject.begin(processed=10)
+    subject.produce(30)
+    sleeper = _slept(subject, subject.specs(), "before close")
+    for lock in subject.paths(subject.tasks[0]).task_dir.rglob("LOCK"):
+        lock.unlink()
+    _assert_woken_in_vain(subject, sleeper, Child.rows, [on_another_host])
+    (row,) = subject.run()
+    assert (row.restored, rebuilt(row)) == (0, set())
+    oracle.check(subject)
 
 
 @pytest.mark.long

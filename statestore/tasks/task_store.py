@@ -338,6 +338,14 @@ class TaskStore:
         raise _REFUSED[lost.status](
             f"store {self._name} of {self._spec.application} task {self._spec.task} {what}, and a rebuild would lose "
             f"data ({lost.status}: {lost.why}), so it is not rebuilt automatically; {self._advice()}"
+            f"{self._reset() if lost.status is Status.REPLACED else ''}"
+        )
+
+    def _reset(self) -> str:
+        """Say how to start over, for a person who has deleted the changelog for that."""
+        return (
+            f". If you have deleted the changelog to start over, delete {self._spec.paths.own_dir.parent} and topic "
+            f"{self._task.offsets.topic} as well"
         )
 
     def _advice(self) -> str:

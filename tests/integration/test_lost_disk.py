@@ -18,7 +18,7 @@ from statestore_jobs.nodes import run_here
 from demo.kafka import Kafka
 from demo.processes import Processes
 from statestore import kill_switch
-from statestore.changelog.topics import Topics
+from statestore.changelog.topics import OFFSETS_CONFIG, Topics
 from statestore.definitions.aggregation import AggregationDefinition, Sessions, TimeWindows
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.changelogs import changelog_spec
@@ -475,6 +475,23 @@ def test_a_lost_store_is_not_begun_with_a_log_that_was_recreated(
     assert app.rows() == 1
     app.lose_disk()
     assert app.judged().loss is Loss.NONE, "it is asked again what was accepted"
+
+
+def test_a_deliberate_reset_is_completed_as_the_error_says(bootstrap_servers: str, tmp_path: Path) -> None:
+    app = OnDisk(bootstrap_servers, tmp_path)
+    app.process(PRECIOUS)
+    app.forget_group()
+    shutil.rmtree(app.live)
+    for topic in (app.changelog, app.input):
+        broker.delete_topic(bootstrap_servers, topic)
+        create_topic(bootstrap_servers, topic, 1, DELETED)
+    message = app.fails("ChangelogReplacedError")
+    own, offsets = app.store_spec().paths.own_dir.parent, app.task_spec().offsets.topic
+    assert message.endswith(f"to start over, delete {own} and topic {offsets} as well")
+    shutil.rmtree(own)
+    broker.delete_topic(bootstrap_servers, offsets)
+    create_topic(bootstrap_servers, offsets, 1, OFFSETS_CONFIG)
+    assert app.process(PRECIOUS).records_in == len(PRECIOUS)
 
 
 def test_an_in_memory_store_is_not_begun_with_a_log_that_was_recreated(bootstrap_servers: str, tmp_path: Path) -> None:

@@ -430,13 +430,12 @@ class RocksDB:
 
         A database whose task another process has by now is left open, and can no longer be used.
         """
-        handles = list(self._handles.values())
-        self._handles.clear()
+        handles, self._handles = self._handles, {}
         opened = [*(family.release() for family in self._families.values()), self._db]
         self._families.clear()
         self._db = None
         if not self._read_only and is_abandoned(self.directory):
-            leave_open(self.directory, *handles, *opened)
+            leave_open(self.directory, handles, *opened)
             return
         del handles  # before the database
         first: Exception | None = None

@@ -165,12 +165,14 @@ def stamped(found: InputOffset, topic_id: str, now_ms: int, *, refreshed: bool =
     return GroupOffset(found.offset, commit_metadata.encode(found.times._replace(stamp=stamp)))
 
 
+def offsets_topic_of(application: str, read: str) -> str:
+    """Return the name of the topic of input offsets for tasks that read a topic."""
+    return input_offsets_topic(application, read if is_repartition_topic(application, read) else None)
+
+
 def offsets_topics(topics: Topics, application: str, read: Iterable[str]) -> dict[str, OffsetsTopic]:
     """Return the topics of input offsets that exist, by the topic that their tasks read."""
-    names = {
-        name: input_offsets_topic(application, name if is_repartition_topic(application, name) else None)
-        for name in read
-    }
+    names = {name: offsets_topic_of(application, name) for name in read}
     there = topics.describe([*names, *names.values()])
     return {
         name: OffsetsTopic(its, there[its].topic_id, there[name])

@@ -2,7 +2,8 @@
 
 Nothing is locked and nothing written where a store lies: RocksDB is given a directory of links elsewhere, with a copy
 of the MANIFEST as it is then. It opens all SST files at once, and holds them. From then on the owner may write, compact
-and remove files as it likes: what is read is the store as it was on disk, and the links are no longer needed.
+and remove files as it likes: what is read is the store as it was on disk, and the links are no longer needed. Only blob
+files are opened when a row in them is read, so their links are needed until the database is closed.
 
 If the owner changes files while they are being opened, they are opened again.
 """

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from statestore.changelog.input_offsets import read_kept
+from statestore.changelog.input_offsets import offsets_topic_of, read_kept
 from statestore.changelog.topics import Topics
-from statestore.model import TopicPartition, input_offsets_topic, is_repartition_topic
+from statestore.model import TopicPartition
 from statestore.partition.judgement import Had, Inspection
 from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.record import StoreRecord
@@ -64,10 +64,8 @@ def had_by_commits(specs: Sequence[StorePartitionSpec]) -> list[Had | None]:
 
 def _offsets(spec: StorePartitionSpec) -> TopicPartition:
     """Return the partition that keeps the input offset of a store's task."""
-    name, read = spec.application, spec.input_topic
-    assert read is not None
-    topic = input_offsets_topic(name, read if is_repartition_topic(name, read) else None)
-    return TopicPartition(topic, spec.task.partition)
+    assert spec.input_topic is not None
+    return TopicPartition(offsets_topic_of(spec.application, spec.input_topic), spec.task.partition)
 
 
 def _had(spec: StorePartitionSpec, changelogs: dict[str, str]) -> Had | None:

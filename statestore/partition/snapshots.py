@@ -378,10 +378,10 @@ def inadmissible(
 def unlike(spec: StorePartitionSpec, snapshot: Manifest) -> str:
     """Say in what a snapshot's store differs from the one that is defined; empty if it does not. Pure."""
     ours, its = (definition.model_dump(include=_SAME) for definition in (spec.store, snapshot.definition))
-    differing = [f"{name} {its.get(name)}" for name in sorted(_SAME) if ours.get(name) != its.get(name)]
-    if [name.partition(" ")[0] for name in differing] == ["format"] and _reads_older(spec, snapshot):
+    differing = [name for name in sorted(_SAME) if ours.get(name) != its.get(name)]
+    if not differing or (differing == ["format"] and _reads_older(spec, snapshot)):
         return ""
-    return f"of a store with another definition: {', '.join(differing)}" if differing else ""
+    return f"of a store with another definition: {', '.join(f'{name} {its.get(name)}' for name in differing)}"
 
 
 def _reads_older(spec: StorePartitionSpec, snapshot: Manifest) -> bool:

@@ -17,7 +17,7 @@ from statestore.objects.path import Location
 from statestore.partition.archived import lives_in_archive
 from statestore.partition.changelog_time import LogTimes, log_times
 from statestore.partition.generations import newest_generation, replaced_with
-from statestore.partition.judgement import LACKS_VERSIONS, Had, Lost, Supply, rebuild_loss
+from statestore.partition.judgement import LACKS_VERSIONS, Had, Lost, Supply, needs_stream_time, rebuild_loss
 from statestore.partition.replacement import may_lack_versions
 from statestore.partition.snapshots import publish_live, publish_row
 from statestore.partition.spec import StorePartitionSpec
@@ -143,7 +143,7 @@ def _begin_generation(store: StorePartitionSpec) -> None:
 def incomplete_log(store: StorePartitionSpec) -> Lost | None:
     """Say what a log has lost which its store may have had, so that its fold lacks it; None: nothing."""
     log = store_logs(store)[store.partition]
-    times = log_times(store, log) if store.store.row_retention_ms is not None and log.start else LogTimes()
+    times = log_times(store, log) if needs_stream_time(store, None, log) else LogTimes()
     lost = rebuild_loss(
         Had(anything=True),
         Supply(store.changelog, log, stream_time=times.latest, first_time=times.first),

@@ -119,7 +119,7 @@ def require_locks(paths: TaskPaths) -> None:
     Raises
     ------
     LockedError
-        If somebody has deleted one of the lock files that this process holds. Its databases are not closed any more.
+        If one of the lock files that this process holds was deleted. Its databases of the task then stay open.
     """
     try:
         require_held(*paths.locks)

@@ -25,7 +25,7 @@ def abandon(directory: Path) -> None:
 
 
 def take_up(directory: Path) -> Path | None:
-    """Close databases below a directory again, or return one that this process has left open for ever."""
+    """Close databases below a directory again; or return one that this process has left open until it ends."""
     found = next((one for one in sorted(_LEFT_OPEN) if one.is_relative_to(directory)), None)
     if found is None:
         _ABANDONED.discard(directory)

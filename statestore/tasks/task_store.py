@@ -342,7 +342,7 @@ class TaskStore:
         )
 
     def _reset(self) -> str:
-        """Say how to start over, for a person who has deleted the changelog for that."""
+        """Return the advice for a person who has deleted the changelog to start over."""
         return (
             f". If you have deleted the changelog to start over, delete {self._spec.paths.own_dir.parent} and topic "
             f"{self._task.offsets.topic} as well"
@@ -418,8 +418,10 @@ class TaskStore:
     @property
     def _held(self) -> int | None:
         """Offset of the last changelog record in the open store; one in memory knows none, and has all of its log."""
-        if self.store.persistent or self.committed is not None:
-            return self.store.committed_offset(self.changelog) if self.store.persistent else self.committed
+        if self.store.persistent:
+            return self.store.committed_offset(self.changelog)
+        if self.committed is not None:
+            return self.committed
         return self._end.offset - 1 if self._end.offset else None
 
     def needed_from(self, log: LogRange, unexpired: int | None, oldest_ms: int) -> int | None:

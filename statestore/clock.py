@@ -7,10 +7,10 @@ import time
 from datetime import UTC, datetime
 from fractions import Fraction
 
-#: How far the clocks of brokers and ours are apart at most.
+#: How far the clocks of two brokers of a cluster are apart at most, and how late one deletes what has expired.
 BROKERS_DIFFER_MS = 10 * 60 * 1000
-#: How far the clocks of two of our hosts are apart at most.
-HOSTS_DIFFER_MS = 60_000
+#: How far two measurements of the brokers' time are apart at most. Earlier versions recorded the time of their host.
+MEASUREMENTS_DIFFER_MS = 60_000
 
 
 #: Units of a duration, in ms.

@@ -9,8 +9,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from statestore_expectations.views import compared, identity
 
-from statestore import clock
 from statestore.bulk.routing import Routing
+from statestore.changelog import brokers_clock
 from statestore.changelog.topics import LogRange, Topics
 from statestore.definitions.store import StoreDefinition
 from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP
@@ -110,7 +110,7 @@ def gone_before(topics: Topics, logs: Mapping[TopicPartition, LogRange], *, by_t
     if not cut:
         return {}
     [topic] = {partition.topic for partition in cut}
-    config, now_ms = topics.topic_configs([topic])[topic], clock.now_ms()
+    config, now_ms = topics.topic_configs([topic])[topic], brokers_clock.now_ms(topics)
     return {
         partition.partition: gone_before_ms(start, config, by_time=by_time, now_ms=now_ms)
         for partition, start in cut.items()

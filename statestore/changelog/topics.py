@@ -100,10 +100,17 @@ class LogStart(NamedTuple):
 
 
 class _Listed(NamedTuple):
-    """An offset that a broker told, with the leader epoch of the record there, or its own at the end of the log."""
+    """An offset that a broker told, with the leader epoch of the record there, or its own at the end of the log.
+
+    Attributes
+    ----------
+    timestamp
+        Timestamp of the record there, in ms, if the request was about timestamps; else -1.
+    """
 
     offset: int
     epoch: int | None
+    timestamp: int = -1
 
 
 #: Answers about a topic that does not exist, cannot exist, or is not shown to us.
@@ -135,6 +142,11 @@ class Topics:
     def bootstrap_servers(self) -> str:
         """Kafka brokers."""
         return self._servers
+
+    @property
+    def kafka_timeout_s(self) -> float:
+        """Deadline of one request."""
+        return self._timeout_s
 
     def cluster_id(self) -> str:
         """Return the id of the cluster.
@@ -302,15 +314,12 @@ class Topics:
         starts = self._list_offsets(asked, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
         stable = self._list_offsets(asked, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
         high = self._list_offsets(asked, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
-        return {
-            partition: LogRange(starts[partition].offset, stable[partition].offset, *high[partition])
-            for partition in asked
-        }
+        return {at: LogRange(starts[at].offset, stable[at].offset, high[at].offset, high[at].epoch) for at in asked}
 
     def log_starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogStart]:
         """Return where each partition's log starts."""
         found = self._list_offsets(list(partitions), OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
-        return {partition: LogStart(*listed) for partition, listed in found.items()}
+        return {partition: LogStart(listed.offset, listed.epoch) for partition, listed in found.items()}
 
     def first_after(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
         """Offset of the first record or marker with a larger timestamp; None if there is none."""
@@ -323,6 +332,12 @@ class Topics:
         specs = {partition: OffsetSpec.for_timestamp(time_ms) for partition, time_ms in times.items()}
         found = self._list(specs, IsolationLevel.READ_UNCOMMITTED)
         return {partition: at.offset if at.offset >= 0 else None for partition, at in found.items()}
+
+    def largest_timestamp(self, partition: TopicPartition) -> int:
+        """Return the largest timestamp (ms) in a partition; -1 if it has no record."""
+        return self._list_offsets([partition], OffsetSpec.max_timestamp(), IsolationLevel.READ_UNCOMMITTED)[
+            partition
+        ].timestamp
 
     def wait_until_stable(self, names: Iterable[str]) -> None:
         """Wait until no transaction is open in topics: a commit is answered before its markers are in the log.
@@ -451,7 +466,10 @@ class Topics:
                 raise _without_leader(admin, error, specs, timeout_s) from error
             if any(found.offset == OFFSET_INVALID for found in listed.values()):
                 raise self._asked_a_former_leader()
-            return {partition: _Listed(found.offset, found.leader_epoch) for partition, found in listed.items()}
+            return {
+                partition: _Listed(found.offset, found.leader_epoch, found.timestamp)
+                for partition, found in listed.items()
+            }
 
         return until_answered(ask, f"asking for the log ends of {', '.join(map(str, specs))}", self._timeout_s)
 

@@ -10,7 +10,7 @@ follows is there only if there are entries; Kafka Streams keeps its processors' 
 session stores. Version 1 ends after the partition's time.
 
 One more entry is the stamp. It says that a record of the same commit is in the application's topic of input offsets
-(`input_offset.py`). Its value is a wall clock time (ms), its key is text:
+(`input_offset.py`). Its value is a time of the brokers (ms), its key is text:
 
     statestore/<topic id>/<input offset>/<sequence number of the commit>/committed or refreshed
 
@@ -56,7 +56,7 @@ class Stamp(NamedTuple):
     sequence
         Number of the commit, which grows with each commit of the task.
     written_ms
-        Wall clock time at which the group's offset was written, ms since the epoch.
+        Time of the brokers at which the group's offset was written, ms since the epoch.
     refreshed
         The group's offset was written again later, without a commit of the task.
     """

@@ -104,7 +104,7 @@ def rebuild_loss(had: Had, supply: Supply, *, retention_ms: int | None, now_ms: 
     retention_ms
         Of a window or session store; None: rows do not expire.
     now_ms
-        Wall clock time, ms since the epoch.
+        The brokers' time, ms since the epoch.
 
     Notes
     -----

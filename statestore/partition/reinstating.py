@@ -16,6 +16,7 @@ from statestore.archive.manifest import Manifest
 from statestore.archive.pins import Pin, pin, pins, unpin
 from statestore.archive.snapshots import begin_generation, history, mark_suspect, missing_files
 from statestore.archive.upload import commit
+from statestore.changelog import brokers_clock
 from statestore.changelog.topics import Topics
 from statestore.errors import InputError, SnapshotError
 from statestore.objects.store import ObjectStore
@@ -45,7 +46,7 @@ def reinstate(spec: StorePartitionSpec, snapshot: Manifest, why: str) -> Manifes
     """
     assert spec.archive is not None
     objects, directory = spec.archive.open(), snapshot_directory(spec, spec.archive)
-    asked_ms = clock.now_ms()
+    asked_ms = brokers_clock.now_ms(spec)
     log = Topics(spec.bootstrap_servers, spec.kafka_timeout_s).log_ranges([spec.partition])[spec.partition]
     if against := inadmissible(spec, snapshot, log, compared_end(spec, snapshot), asked_ms):
         raise InputError(

@@ -88,9 +88,9 @@ def require_tombstones(store: StorePartitionSpec, since_ms: int, now_ms: int, ad
     Parameters
     ----------
     since_ms
-        Wall clock time from which on tombstones were sure to be in the log.
+        Time of the brokers from which on tombstones were sure to be in the log.
     now_ms
-        Wall clock time when the last record was read.
+        Time of the brokers when the last record was read.
     advice
         What to do.
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from statestore.archive.archive import ArchiveSpec
 from statestore.archive.manifest import Manifest
 from statestore.archive.snapshots import History, Listed, missing_files, read_usable, readable
+from statestore.changelog import brokers_clock
 from statestore.changelog.epochs import LogComparison, compare_ends
 from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import SnapshotError, StateStoreError
@@ -29,17 +30,13 @@ from statestore.reports import RestorePoint
 _AT_ONCE = 16
 
 
-def restore_points(
-    specs: Sequence[StorePartitionSpec], now_ms: int, *, look_at_files: bool
-) -> list[RestorePoint | None]:
+def restore_points(specs: Sequence[StorePartitionSpec], *, look_at_files: bool) -> list[RestorePoint | None]:
     """Return the last restore point of each store partition; None where there is no archive, or there can be none.
 
     A failure of the archive or of Kafka becomes part of it: it says nothing about the stores.
 
     Parameters
     ----------
-    now_ms
-        Wall clock time, ms since the epoch.
     look_at_files
         Whether the archive is asked for each file.
     """
@@ -51,7 +48,9 @@ def restore_points(
     for (archive, servers, timeout_s), members in groups.items():
         asked = [specs[at] for at in members]
         try:
-            points = _points(asked, archive, servers, timeout_s, now_ms, look_at_files=look_at_files)
+            points = _points(
+                asked, archive, servers, timeout_s, brokers_clock.now_ms(asked[0]), look_at_files=look_at_files
+            )
         except StateStoreError as error:
             points = [RestorePoint(detail=str(error))] * len(asked)
         for at, point in zip(members, points, strict=True):
@@ -145,7 +144,7 @@ def judged_snapshots(
     log
         The changelog partition's offsets.
     now_ms
-        Wall clock time before they were asked for, ms since the epoch.
+        Time of the brokers before they were asked for, ms since the epoch.
     newest
         The newest of them, if it was read and compared before.
 

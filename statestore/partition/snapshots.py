@@ -25,6 +25,7 @@ from statestore.archive.snapshots import (
     readable,
 )
 from statestore.archive.upload import Published, Uploading, put_lately
+from statestore.changelog import brokers_clock
 from statestore.changelog.epochs import LogComparison, compare_ends
 from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import SnapshotError, StateStoreError, StoreCorruptedError
@@ -273,7 +274,7 @@ def snapshot_loss(spec: StorePartitionSpec, snapshot: Manifest) -> Lost:
             times.first,
         ),
         retention_ms=spec.store.row_retention_ms,
-        now_ms=clock.now_ms(),
+        now_ms=brokers_clock.now_ms(spec),
     )
     if lost.loss is Loss.NONE and snapshot.by_hand is not None:
         return Lost(Loss.UNPROVEN, f"it was put in place by {snapshot.by_hand}, and its log need not give its rows")
@@ -351,7 +352,7 @@ def inadmissible(
     comparison
         Of the log with where it ended when the snapshot was whole; None: not compared.
     now_ms
-        Wall clock time, ms since the epoch.
+        The brokers' time, ms since the epoch.
     """
     if spec.changelog is None:
         return f"changelog topic {spec.partition.topic} does not exist"

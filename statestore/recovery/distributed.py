@@ -44,6 +44,7 @@ from statestore.bulk.pieces import choose_cuts, cut_runs, require_piece
 from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import Runs, stream_time
 from statestore.bulk.segment_files import SegmentFiles
+from statestore.changelog import brokers_clock
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange
 from statestore.durable import remove_tree
@@ -86,7 +87,7 @@ def begin_build(spec: RestoreSpec) -> FoundBuild:
     ArchiveUnavailableError, ArchiveAccessError
         If the archive does not answer.
     """
-    asked_ms, store = clock.now_ms(), spec.store
+    asked_ms, store = brokers_clock.now_ms(spec.store), spec.store
     logs, objects = store_logs(store), _objects(store)
     found, useless = builds_there(store, objects, logs)
     for one in useless:
@@ -207,7 +208,7 @@ def put_together(spec: RestoreSpec, logs: Logs, progress: RestoreProgressWriter,
     Parameters
     ----------
     asked_ms
-        Wall clock time before the logs' ends were asked for.
+        Time of the brokers before the logs' ends were asked for.
 
     Returns
     -------

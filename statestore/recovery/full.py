@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from statestore import clock, kill_switch
+from statestore import kill_switch
 from statestore.bulk.databases import write_databases
 from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import Runs, RunWriter, merged, stream_time
 from statestore.bulk.versions import RecordRows, stored_rows
+from statestore.changelog import brokers_clock
 from statestore.changelog.epochs import LogEnd, compare_ends, log_ends
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange
@@ -51,7 +52,7 @@ class Built(NamedTuple):
     digest
         Of the rows written; None after a tail.
     since_ms
-        Wall clock time of which nothing logged later can be missing for good.
+        Time of the brokers. Records that were logged later are still in the log.
     stream_time
         Largest timestamp (ms) of the rows of a window or session store; None: it has none, or it was not found out.
     first
@@ -85,7 +86,7 @@ def plan_build(spec: RestoreSpec, staging: Staging, logs: Logs, asked_ms: int) -
     Parameters
     ----------
     asked_ms
-        Wall clock time before the logs' ends were asked for; with it a new plan starts.
+        Time of the brokers before the logs' ends were asked for; with it a new plan starts.
     """
     store = spec.store
     kept = staging.plan() if store.store.rows_are_records else None  # which versions came too late, all of a log tells
@@ -122,7 +123,7 @@ def reading_unfit(
         topic_id=changelog.topic_id,
         routing=routing_of(store.store),
         delete_retention_ms=changelog.delete_retention_ms,
-        now_ms=clock.now_ms(),
+        now_ms=brokers_clock.now_ms(store),
     )
     if why is not None or not plan.ends:
         return why
@@ -234,7 +235,7 @@ def build_full(
     Parameters
     ----------
     asked_ms
-        Wall clock time before the logs' ends were asked for.
+        Time of the brokers before the logs' ends were asked for.
     position
         Input offsets that belong to what the log gives, where its records name none; None: they are not known.
 
@@ -296,7 +297,7 @@ def _build(
     require_tombstones(
         store,
         plan.started_ms,
-        clock.now_ms(),
+        brokers_clock.now_ms(store),
         "read it with more ranges at a time, or raise its delete.retention.ms, then run the restore again",
     )
     progress.phase("building")

@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from statestore import clock, kill_switch
+from statestore import kill_switch
+from statestore.changelog import brokers_clock
 from statestore.changelog.topics import LogRange
 from statestore.errors import StateStoreError, StoreBehindLogStartError
 from statestore.model import TopicPartition
@@ -54,7 +55,7 @@ def restore_global(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgress
                 staging.clear()
                 return row.model_copy(update={"outcome": "skipped", "keys": found.keys or 0})
             staging.clear_unfinished()
-            asked_ms = clock.now_ms()
+            asked_ms = brokers_clock.now_ms(store)
             logs = store_logs(store)
             found = _judged_again(spec, found, logs)
             require_disk(spec, "full", logs)

@@ -16,10 +16,10 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from statestore import clock
+from statestore.changelog import brokers_clock
 from statestore.changelog.fetched_together import Beginnings, fetched_together
 from statestore.changelog.kept import keep_connections
-from statestore.changelog.topics import LogRange, Topics
+from statestore.changelog.topics import Topics
 from statestore.errors import InputError, StateStoreError
 from statestore.model import TopicPartition
 from statestore.objects.path import Location
@@ -237,17 +237,17 @@ def _with_less_memory(spec: RestoreSpec) -> RestoreSpec:
 
 
 def _logs_of(specs: Sequence[RestoreSpec]) -> AskedLogs:
-    """Ask for the logs of all stores at once; none is returned if Kafka does not say."""
-    asked_ms, logs = clock.now_ms(), dict[TopicPartition, LogRange]()
+    """Ask for the logs of all stores at once; none is returned for several clusters, or if Kafka does not say."""
     by_cluster: dict[tuple[str, float], list[TopicPartition]] = {}
     for store in (spec.store for spec in specs if spec.store.changelog):
         by_cluster.setdefault((store.bootstrap_servers, store.kafka_timeout_s), []).extend(store.partitions)
+    if len(by_cluster) != 1:  # each cluster has its own clock
+        return AskedLogs(0, {})
     try:
-        for (servers, timeout_s), partitions in by_cluster.items():
-            logs |= Topics(servers, timeout_s).log_ranges(partitions)
+        [((servers, timeout_s), partitions)] = by_cluster.items()
+        return AskedLogs(brokers_clock.now_ms(specs[0].store), Topics(servers, timeout_s).log_ranges(partitions))
     except StateStoreError:  # the restores say why
-        return AskedLogs(asked_ms, {})
-    return AskedLogs(asked_ms, logs)
+        return AskedLogs(0, {})
 
 
 def _is_short(spec: RestoreSpec, asked: AskedLogs) -> bool:
@@ -359,7 +359,7 @@ def _run_parts(
 def _has_snapshot(spec: RestoreSpec) -> bool:
     """True if `restore` will rather begin with a snapshot, as far as can be told now."""
     try:
-        asked_ms = clock.now_ms()
+        asked_ms = brokers_clock.now_ms(spec.store)
         return next(rebuild_snapshots(spec, "full", store_logs(spec.store), asked_ms), None) is not None
     except (StateStoreError, OSError):  # its restore says why
         return False

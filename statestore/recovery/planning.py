@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from statestore import clock
 from statestore.archive.manifest import Manifest
 from statestore.bulk.runs import merge_passes
+from statestore.changelog import brokers_clock
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import Topics
 from statestore.discovery.changelogs import log_ranges
@@ -194,7 +194,7 @@ def rebuild_snapshots(spec: RestoreSpec, mode: str | None, logs: Logs, now_ms: i
     mode
         What `choose_mode` has decided.
     now_ms
-        Wall clock time before the logs' ends were asked for, ms since the epoch.
+        Time of the brokers before the logs' ends were asked for, ms since the epoch.
     """
     store, request = spec.store, spec.request
     if mode == "snapshot":
@@ -324,7 +324,7 @@ def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
         mode, reason = decided.mode, found.detail or "asked for"
         if is_made_empty(store, found):
             reason += ", but Kafka Streams needs the empty store"
-        asked_ms = clock.now_ms()
+        asked_ms = brokers_clock.now_ms(store)
         logs = store_logs(store)
         candidates, against = snapshots_to_use(spec, decided, logs, asked_ms)
         snapshot, reason = next(iter(candidates), None), against or reason

@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from statestore import clock, kill_switch
+from statestore import kill_switch
 from statestore.archive.grown_from import beginning, continuing
 from statestore.archive.manifest import Manifest
+from statestore.changelog import brokers_clock
 from statestore.changelog.epochs import log_ends
 from statestore.changelog.kept import keep_connections
 from statestore.changelog.standing import next_offset
@@ -129,7 +130,7 @@ def begin_ranges(spec: RestoreSpec) -> tuple[OffsetRange, ...]:
     LockedError
         If another restore of this store is at work.
     """
-    staging, asked_ms = Staging(spec.store.paths, spec.store.store.name), clock.now_ms()
+    staging, asked_ms = Staging(spec.store.paths, spec.store.store.name), brokers_clock.now_ms(spec.store)
     logs = store_logs(spec.store)
     with staging.alone(spec.store.lock_wait_s):
         staging.clear_unfinished()
@@ -229,7 +230,7 @@ def _replace(
             return row.model_copy(update={**_done_before(spec), **figures})
         clear_built(store.paths)  # what a killed attempt left needs the room
         staging.clear_unfinished()
-        asked_ms, logs = told or AskedLogs(clock.now_ms(), store_logs(store))
+        asked_ms, logs = told or AskedLogs(brokers_clock.now_ms(store), store_logs(store))
         candidates, against = snapshots_to_use(spec, decided, logs, asked_ms)
         snapshot, made = _build_from_first(spec, candidates, logs, progress, asked_ms, by_hand=bool(against))
         from_log = spec.request.accept_loss and spec.request.mode == "auto"
@@ -577,8 +578,7 @@ def _figures(built: Built, logs: Logs, spec: RestoreSpec) -> dict[str, object]:
 
 def _restore_as_of(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgressWriter) -> RestoreRow:
     as_of, target = point_and_target(spec)
-    asked_ms = clock.now_ms()
-    store = in_target(spec)
+    asked_ms, store = brokers_clock.now_ms(spec.store), in_target(spec)
     there = spec._replace(store=store)
     staging = Staging(store.paths, store.store.name)
     claimed = not require_free_target(target, spec.store.state_dir, as_of)

@@ -37,7 +37,7 @@ def admissible_snapshots(store: StorePartitionSpec, logs: Logs, now_ms: int) -> 
     Parameters
     ----------
     now_ms
-        Wall clock time before the logs' ends were asked for, ms since the epoch.
+        Time of the brokers before the logs' ends were asked for, ms since the epoch.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def named_snapshot(
     log
         The changelog partition's offsets.
     now_ms
-        Wall clock time before they were asked for, ms since the epoch.
+        Time of the brokers before they were asked for, ms since the epoch.
     needs
         What it must have so that nothing is lost, if the log has lost its start.
 

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from statestore import clock
 from statestore.archive.grown_from import beginning
+from statestore.changelog import brokers_clock
 from statestore.durable import write_durably
 from statestore.errors import SnapshotError, StateStoreError
 from statestore.objects.path import Location
@@ -148,7 +148,7 @@ def incomplete_log(store: StorePartitionSpec) -> Lost | None:
         Had(anything=True),
         Supply(store.changelog, log, stream_time=times.latest, first_time=times.first),
         retention_ms=store.store.row_retention_ms,
-        now_ms=clock.now_ms(),
+        now_ms=brokers_clock.now_ms(store),
     )
     if lost.loss is not Loss.LIKELY and may_lack_versions(store, log.last_stable - 1, log):
         return Lost(Loss.UNPROVEN, LACKS_VERSIONS)

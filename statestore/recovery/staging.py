@@ -47,7 +47,8 @@ class BuildPlan(BaseModel):
     routing
         How rows are sorted: of a store whose retention was changed, old runs are of no use.
     started_ms
-        Wall clock time when reading began. A tombstone that came later is in the log for `delete.retention.ms` or more.
+        Time of the brokers when reading began. A tombstone that came later is in the log for `delete.retention.ms` or
+        more.
     ranges
         By partition and offset, each beginning where the one before ended.
     ends

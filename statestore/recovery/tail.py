@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from statestore import clock, kill_switch
+from statestore import kill_switch
 from statestore.bulk.ingestion import ingest
 from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import RunWriter
+from statestore.changelog import brokers_clock
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange
 from statestore.durable import remove_tree
@@ -62,7 +63,7 @@ def build_replayed(
     before
         Offset of the last changelog record in the live store.
     asked_ms
-        Wall clock time before the logs' ends were asked for.
+        Time of the brokers before the logs' ends were asked for.
     anew
         Begin with an empty store instead, at the log's start.
 
@@ -114,7 +115,7 @@ def replay_staged(
     before
         Offset of the last changelog record in it.
     asked_ms
-        Wall clock time before the logs' ends were asked for.
+        Time of the brokers before the logs' ends were asked for.
     whole_ms
         When it was known whole, ms since the epoch; None: that does not matter, as the log is not compacted, or it is
         not known, and then what was read must have lost nothing until it was read.
@@ -199,7 +200,7 @@ def _require_deletes(
     if before is not None and may_follow(store):
         _require_no_deletes_gone(store, logs[store.partition], before, whole_ms, advice)
     elif whole_ms is not None:  # if None, the log is not compacted
-        require_tombstones(store, whole_ms, clock.now_ms(), advice)
+        require_tombstones(store, whole_ms, brokers_clock.now_ms(store), advice)
 
 
 def _require_no_deletes_gone(
@@ -215,7 +216,7 @@ def _require_no_deletes_gone(
     changelog = store.changelog
     if changelog is None or not changelog.compacted:
         return
-    kept = whole_ms is not None and clock.now_ms() - whole_ms < changelog.delete_retention_ms
+    kept = whole_ms is not None and brokers_clock.now_ms(store) - whole_ms < changelog.delete_retention_ms
     if not kept and not has_lost_none(store, before + 1, log.last_stable):
         raise StoreBehindLogStartError(
             f"{store.store_partition}: when {store.partition} was read to its end, compaction had removed records "

@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from statestore import clock
 from statestore.errors import ArchiveAccessError, ArchiveUnavailableError, DiskSpaceError, StateStoreError
 from statestore.model import TaskId
 from statestore.partition.judgement import may_be_archived, waits_for_loss
@@ -140,7 +139,7 @@ def task_sizes(specs: Sequence[StorePartitionSpec]) -> dict[TaskId, int]:
         If a log does not tell.
     """
     sizes: dict[TaskId, int] = dict.fromkeys((spec.task for spec in specs), 0)
-    points = restore_points(specs, clock.now_ms(), look_at_files=False)
+    points = restore_points(specs, look_at_files=False)
     for spec, point in zip(specs, points, strict=True):
         if spec.live.exists():
             sizes[spec.task] += size_of(spec.live)

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from statestore import clock, kill_switch
+from statestore import kill_switch
+from statestore.changelog import brokers_clock
 from statestore.errors import DiskSpaceError, StoreCorruptedError
 from statestore.model import TopicPartition
 from statestore.partition.replacement import clear_built
@@ -100,7 +101,7 @@ def stage(spec: RestoreSpec, position: Mapping[TopicPartition, int] | None, expe
     StoreCorruptedError
         If it has others. Nothing was replaced.
     """
-    store, asked_ms = spec.store, clock.now_ms()
+    store, asked_ms = spec.store, brokers_clock.now_ms(spec.store)
     staging = Staging(store.paths, store.store.name)
     staging.clear_unfinished()
     logs = store_logs(store)

@@ -22,8 +22,8 @@ class StoreRecord(BaseModel):
     topic_id
         Tells a recreated changelog from the one that the store's offsets belong to.
     caught_up_ms
-        A wall clock time at which the store on disk had all of its changelog. While it is younger than the changelog's
-        `delete.retention.ms`, no tombstone that the store has not seen can be gone from the log.
+        A time of the brokers at which the store on disk had all of its changelog. While it is younger than the
+        changelog's `delete.retention.ms`, no tombstone that the store has not seen can be gone from the log.
     committed
         How far the store was then. One that is behind it now is an older copy, of which the time says nothing.
     end
@@ -76,7 +76,7 @@ class StoreRecord(BaseModel):
         """
         if self.committed is not None and (committed is None or committed < self.committed):
             return None
-        return self.caught_up_ms if self.caught_up_ms <= now_ms + clock.HOSTS_DIFFER_MS else None
+        return self.caught_up_ms if self.caught_up_ms <= now_ms + clock.MEASUREMENTS_DIFFER_MS else None
 
 
 def read_record(paths: TaskPaths, store: str) -> StoreRecord | None:

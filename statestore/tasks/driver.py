@@ -11,6 +11,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any, cast
 
+from statestore import clock
 from statestore.changelog.reader import LogReader
 from statestore.changelog.record_headers import with_headers
 from statestore.changelog.topics import LogRange
@@ -215,6 +216,10 @@ class _Changelogs(TaskChangelogs):
     def __init__(self, spec: TaskSpec, logs: Logs) -> None:
         super().__init__(spec)
         self._logs = logs
+
+    def now_ms(self) -> int:
+        """Return this machine's time (ms)."""
+        return clock.now_ms()
 
     def replay(self, store: AnyStore, changelog: TopicPartition, start: int, log: LogRange) -> int:
         """Apply a part of a changelog and return its records."""

@@ -10,7 +10,7 @@ the input, or a transaction open on a changelog, or a changelog that is longer t
 
 from __future__ import annotations
 
-from statestore import clock
+from statestore.changelog import brokers_clock
 from statestore.changelog.group import ConsumerGroup
 from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import RetryError, StateStoreError
@@ -73,19 +73,20 @@ def _records(spec: TaskSpec) -> dict[str, StoreRecord] | None:
 
 
 def _fresh(spec: TaskSpec, records: dict[str, StoreRecord]) -> dict[str, StoreRecord] | None:
-    fresh = all(_is_fresh(record, spec.changelogs[name]) for name, record in records.items())
+    now_ms = brokers_clock.now_ms(spec)
+    fresh = all(_is_fresh(record, spec.changelogs[name], now_ms) for name, record in records.items())
     return records if fresh else None
 
 
-def _is_fresh(record: StoreRecord, topic: ChangelogSpec) -> bool:
+def _is_fresh(record: StoreRecord, topic: ChangelogSpec, now_ms: int) -> bool:
     """Whether a record is of this topic, and its store need not be opened just to be recorded anew.
 
     It is from halfway on to the time at which a tail may not be replayed any more.
     """
     if record.topic_id != topic.topic_id or record.restored_by is not None:
         return False
-    whole_ms = record.whole_ms(record.committed, clock.now_ms())
-    return whole_ms is not None and not (topic.compacted and clock.now_ms() - whole_ms >= topic.delete_retention_ms / 2)
+    whole_ms = record.whole_ms(record.committed, now_ms)
+    return whole_ms is not None and not (topic.compacted and now_ms - whole_ms >= topic.delete_retention_ms / 2)
 
 
 def _record_of_closed(spec: StorePartitionSpec) -> StoreRecord | None:
@@ -93,7 +94,7 @@ def _record_of_closed(spec: StorePartitionSpec) -> StoreRecord | None:
     if topic is None or not spec.live.exists() or paths.mode(name).exists() or paths.set_aside(name).exists():
         return None
     record = read_record(paths, name)
-    if record is None or not _is_fresh(record, topic):
+    if record is None or not _is_fresh(record, topic, brokers_clock.now_ms(spec)):
         return None
     sealed = check_seal(paths, name, spec.store.store_kind)
     return record if sealed is not None and sealed.committed == record.committed else None
@@ -141,7 +142,13 @@ def _has_all(spec: TaskSpec, name: str, record: StoreRecord, log: LogRange) -> b
     topic = spec.changelogs[name]
     versioned = not spec.application.store(name).rows_are_records
     found = standing_of(
-        record.committed, log, record, topic, empty=empty, now_ms=clock.now_ms(), rows_are_records=not versioned
+        record.committed,
+        log,
+        record,
+        topic,
+        empty=empty,
+        now_ms=brokers_clock.now_ms(spec),
+        rows_are_records=not versioned,
     )
     return (found.status, found.action) == (Status.OK, Action.NONE)
 

@@ -11,6 +11,7 @@ offset says so in its stamp, and a task that finds one reads the record (`change
 from __future__ import annotations
 
 from statestore import clock
+from statestore.changelog import brokers_clock
 from statestore.changelog.group import GroupOffset, commit_offsets, committed_offsets
 from statestore.changelog.input_offsets import kept_offsets, offsets_topics, stamped
 from statestore.changelog.topics import Topics
@@ -35,7 +36,7 @@ def refresh_offsets(topics: Topics, application: ApplicationDefinition, timeout_
     read = [part.input_topic for part in application.subtopologies]
     found = offsets_topics(topics, application.name, read)
     group = committed_offsets(topics.bootstrap_servers, application.name, timeout_s)
-    now_ms = clock.now_ms()
+    now_ms = brokers_clock.now_ms(topics)
     refreshed: dict[TopicPartition, GroupOffset] = {}
     missing: list[TopicPartition] = []
     for topic in found.values():
@@ -55,7 +56,7 @@ def _again(committed: GroupOffset, topic_id: str, now_ms: int) -> GroupOffset | 
     """Return the offset as it is committed again; None if it is younger than a day or has no stamp."""
     found = commit_metadata.decode(committed.metadata)
     stamp = found.stamp_for(topic_id, committed.next_offset)
-    if stamp is None or now_ms - REFRESH_MS < stamp.written_ms <= now_ms + clock.HOSTS_DIFFER_MS:
+    if stamp is None or now_ms - REFRESH_MS < stamp.written_ms <= now_ms + clock.MEASUREMENTS_DIFFER_MS:
         return None
     metadata = found._replace(stamp=stamp._replace(written_ms=now_ms, refreshed=True))
     return committed._replace(metadata=commit_metadata.encode(metadata))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from statestore import clock, kill_switch
+from statestore import kill_switch
 from statestore.changelog.topics import LogRange
 from statestore.partition.replacement import clear_built, require_tombstones, staged_context
 from statestore.partition.spec import StorePartitionSpec
@@ -54,7 +54,7 @@ def build_staged(
     log
         The changelog partition's offsets.
     asked_ms
-        Wall clock time before they were asked for.
+        Time of the brokers before they were asked for.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def build_staged(
         staged.init(replace(staged_context(spec, read_only=False), config_setter=config_setter))
         kill_switch.reached("store being rebuilt")
         restored = changelogs.replay(staged, spec.partition, log.start, log)
-        require_tombstones(spec, asked_ms, clock.now_ms(), _ADVICE)
+        require_tombstones(spec, asked_ms, changelogs.now_ms(), _ADVICE)
         assert spec.changelog is not None, "it was read"
         record = StoreRecord(
             topic_id=spec.changelog.topic_id,

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from enum import StrEnum
 
-from statestore import clock, kill_switch
+from statestore import kill_switch
+from statestore.changelog import brokers_clock
 from statestore.changelog.group import ConsumerGroup
 from statestore.changelog.input_offsets import stamped
 from statestore.changelog.kept import keep_connections
@@ -199,13 +200,14 @@ class StreamTask:
         self._writer.init()
         kill_switch.reached("transactions initialized")
         self._require_current()
-        spec, asked_ms = self._spec, clock.now_ms()
+        spec, asked_ms = self._spec, brokers_clock.now_ms(self._spec)
         ranges = self._settled_ranges(Topics(spec.bootstrap_servers, spec.kafka_timeout_s))
         self._stores.recover(ranges, asked_ms)
         metadata = self._find_input_position(ranges)
         self._stores.advance_stream_times(metadata.times)
         remember_shape(spec)
-        self._topology = Topology(spec.application, spec.task, self._stores.by_name, self._output, spec.timestamps)
+        bounds = spec.timestamps.measured(spec)
+        self._topology = Topology(spec.application, spec.task, self._stores.by_name, self._output, bounds)
         self._topology.start(metadata.partition_time)
         self.state = TaskState.RUNNING
         kill_switch.reached("recovered")
@@ -273,7 +275,9 @@ class StreamTask:
         self._writer.keep_offset(OffsetRecord(spec.offsets, self._input, kept))
         delivered = self._writer.flush()
         kill_switch.reached("flushed, input offsets not sent")
-        self._writer.send_offsets(self._group, {self._input: stamped(kept, spec.offsets_id, clock.now_ms())})
+        self._writer.send_offsets(
+            self._group, {self._input: stamped(kept, spec.offsets_id, brokers_clock.now_ms(self._spec))}
+        )
         kill_switch.reached("flushed, not committed")
         self._writer.commit()
         return delivered

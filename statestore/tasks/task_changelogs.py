@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from statestore.changelog import brokers_clock
 from statestore.changelog.epochs import log_ends
 from statestore.changelog.reader import LogReader, first_offset
 from statestore.changelog.topics import LogRange, Topics
@@ -38,6 +39,10 @@ class TaskChangelogs:
 
     def __init__(self, spec: TaskSpec) -> None:
         self._spec = spec
+
+    def now_ms(self) -> int:
+        """Return the brokers' time (ms), which says what Kafka has deleted from changelogs."""
+        return brokers_clock.now_ms(self._spec)
 
     def replay(self, store: AnyStore, changelog: TopicPartition, start: int, log: LogRange) -> int:
         """Apply a part of a changelog and return its records; all of it is on disk then.

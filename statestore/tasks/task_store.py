@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple, NoReturn
 
-from statestore import clock, kill_switch
+from statestore import kill_switch
 from statestore.changelog.standing import next_offset
 from statestore.changelog.topics import LogRange
 from statestore.durable import remove_durably, remove_tree
@@ -97,7 +97,7 @@ class TaskStore:
     logged
         Records that this run has committed in its changelog.
     caught_up_ms
-        Wall clock time of which it was last known to have all of its log, ms since the epoch.
+        Time of the brokers at which it was last known to have all of its log, ms since the epoch.
     is_untouched
         Whether the store was sealed when this run opened it, and nothing was written to it since.
     """
@@ -198,7 +198,7 @@ class TaskStore:
         cut
             Offset at which the changelog was cut since the store was recorded; None: it was not.
         asked_ms
-            Wall clock time before `log` was asked for.
+            Time of the brokers before `log` was asked for.
 
         Raises
         ------
@@ -226,7 +226,7 @@ class TaskStore:
             )
         committed, empty = store.committed_offset(self.changelog), store.is_empty
         of_records = self._spec.store.rows_are_records
-        now_ms = clock.now_ms()
+        now_ms = self._changelogs.now_ms()
         found = standing_of(committed, log, record, topic, empty=empty, now_ms=now_ms, rows_are_records=of_records)
         begins, lost = committed is None and empty, Lost(Loss.NONE)
         if found.status not in (Status.OK, Status.LAGGING) or begins or cut is not None:
@@ -252,8 +252,8 @@ class TaskStore:
         self.is_untouched = False
         self._restored = self._changelogs.replay(store, self.changelog, start, log)
         if committed is not None and record is not None and topic.compacted and of_records:
-            whole_ms = record.whole_ms(committed, clock.now_ms()) or 0
-            if clock.now_ms() - whole_ms >= topic.delete_retention_ms > 0:
+            whole_ms = record.whole_ms(committed, self._changelogs.now_ms()) or 0
+            if self._changelogs.now_ms() - whole_ms >= topic.delete_retention_ms > 0:
                 return RebuildError("replaying its tail took longer than its changelog keeps tombstones")
         return None
 
@@ -261,7 +261,7 @@ class TaskStore:
         """Give a store that has nothing its whole changelog; on disk it takes its place only when it is whole."""
         if not self.store.persistent:
             self._restored = self._changelogs.replay(self.store, self.changelog, log.start, log)
-            require_tombstones(self._spec, asked_ms, clock.now_ms(), "raise that setting")
+            require_tombstones(self._spec, asked_ms, self._changelogs.now_ms(), "raise that setting")
             return
         self.store.close(clean=True)
         staged = build_staged(self._spec, self._changelogs, log, asked_ms, self._config_setter)
@@ -313,7 +313,9 @@ class TaskStore:
             supply = supply._replace(stream_time=times.latest, first_time=times.first)
         if known.anything and self._changelogs.may_lack_versions(self._spec, known.committed, log):
             supply = supply._replace(lacks_versions=True)
-        return rebuild_loss(known, supply, retention_ms=self._spec.store.row_retention_ms, now_ms=clock.now_ms())
+        return rebuild_loss(
+            known, supply, retention_ms=self._spec.store.row_retention_ms, now_ms=self._changelogs.now_ms()
+        )
 
     def _had_elsewhere(self, log: LogRange) -> Had | None:
         """Return the content of the store by its newest snapshot, or by the task's last commit; None: nothing is known.
@@ -405,7 +407,7 @@ class TaskStore:
         """Return what is known of the open store, which has all of its log."""
         return StoreRecord(
             topic_id=self._task.changelogs[self._name].topic_id,
-            caught_up_ms=clock.now_ms(),
+            caught_up_ms=self._changelogs.now_ms(),
             committed=self._held,
             end=self._end.offset,
             epoch=self._end.epoch,

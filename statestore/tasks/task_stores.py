@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from types import MappingProxyType
 
-from statestore import clock, kill_switch
+from statestore import kill_switch
 from statestore.changelog.topics import LogRange, Topics
 from statestore.durable import remove_durably
 from statestore.errors import LockedError, StateStoreError
@@ -73,14 +73,14 @@ class TaskStores:
         Parameters
         ----------
         asked_ms
-            Wall clock time before the ranges were asked for; None: now.
+            Time of the brokers before the ranges were asked for; None: now.
 
         Raises
         ------
         RebuildError
             If a store cannot catch up, and its changelog may have lost what it has.
         """
-        asked_ms = clock.now_ms() if asked_ms is None else asked_ms
+        asked_ms = self._changelogs.now_ms() if asked_ms is None else asked_ms
         cuts = self._changelogs.cuts({part.changelog: part.record for part in self._stores.values()})
         ends = self._changelogs.ends({part.changelog: ranges[part.changelog] for part in self._stores.values()})
         for part in self._stores.values():
@@ -216,7 +216,7 @@ class TaskStores:
         """
         asked = {name: self._stores[name].changelog for name in records if self._stores[name].committed is not None}
         times = {changelog: time_ms for name, changelog in asked.items() if (time_ms := oldest[name]) is not None}
-        asked_ms = clock.now_ms()
+        asked_ms = self._changelogs.now_ms()
         try:
             unexpired = self._changelogs.first_from(times)
             logs = self._changelogs.settled(asked.values())

@@ -13,6 +13,8 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from statestore import clock
+from statestore.changelog import brokers_clock
+from statestore.changelog.brokers_clock import Brokers
 
 _MINUTE_MS = 60_000
 _LAST = (1 << 63) - 1
@@ -25,13 +27,26 @@ class TimestampBounds(BaseModel):
     Attributes
     ----------
     before_ms, after_ms
-        How far a timestamp may lie before and after the time of now; None: as far as it likes.
+        How far a timestamp may lie before and after the brokers' time; None: as far as it likes.
+    host_ahead_ms
+        How far this machine's clock is ahead of the brokers'.
     """
 
     model_config = ConfigDict(frozen=True)
 
     before_ms: int | None = None
     after_ms: int | None = None
+    host_ahead_ms: int = 0
+
+    def measured(self, brokers: Brokers) -> TimestampBounds:
+        """Return the same bounds, judged by the clock of these brokers.
+
+        Raises
+        ------
+        KafkaUnavailableError
+            If no broker answers in time.
+        """
+        return self.model_copy(update={"host_ahead_ms": clock.now_ms() - brokers_clock.now_ms(brokers)})
 
     def check(self, timestamp: int) -> None:
         """Refuse a timestamp (ms) that a topic would not take.
@@ -45,7 +60,7 @@ class TimestampBounds(BaseModel):
             raise ValueError(f"its timestamp is {timestamp}, expected milliseconds since 1970 above 0")
         if self.before_ms is None and self.after_ms is None:
             return
-        now = clock.now_ms()
+        now = self._now_ms()
         if self.after_ms is not None and timestamp > now + self.after_ms:
             raise ValueError(
                 f"its timestamp {timestamp} is {timestamp - now} ms in the future; a topic written to takes at most "
@@ -59,7 +74,7 @@ class TimestampBounds(BaseModel):
 
     def surely_taken(self) -> tuple[int, int]:
         """Return the first and the last timestamp (ms) that `check` takes now and for another minute."""
-        now = clock.now_ms()
+        now = self._now_ms()
         first = 1 if self.before_ms is None else max(now + _MINUTE_MS - self.before_ms, 1)
         return first, _LAST if self.after_ms is None else now + self.after_ms
 
@@ -84,12 +99,15 @@ class TimestampBounds(BaseModel):
             except ValueError:
                 continue
             return timestamp
-        now, last = clock.now_ms(), timestamps[-1]
+        now, last = self._now_ms(), timestamps[-1]
         if self.after_ms is not None:
             last = min(last, now + self.after_ms)
         if self.before_ms is not None:
             last = max(last, now - self.before_ms)
         return max(last, 1)
+
+    def _now_ms(self) -> int:
+        return clock.now_ms() - self.host_ahead_ms
 
 
 #: For topics whose settings are not known.

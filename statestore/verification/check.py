@@ -19,8 +19,8 @@ from functools import partial
 from itertools import chain, groupby
 from typing import TypeVar
 
-from statestore import clock
 from statestore.archive.grown_from import put_in_place_by
+from statestore.changelog import brokers_clock
 from statestore.changelog.kept import keep_connections
 from statestore.changelog.topics import APPEND_TIME, TIMESTAMP_TYPE
 from statestore.errors import (
@@ -347,7 +347,7 @@ def _judged(
     if not asked:
         return [found for found in seen if isinstance(found, VerifyRow)]
     for attempts_left in reversed(range(_ATTEMPTS)):
-        now_ms = clock.now_ms()
+        now_ms = brokers_clock.now_ms(cluster)
         supplies = cluster.supplies(asked)
         ranges = [
             (spec.partition, unread(spec, found, supply.log, now_ms))

@@ -18,12 +18,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore import clock
 from statestore.bulk.last_records import LastRecords
 from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import Runs, RunWriter, SegmentRows, merged
 from statestore.bulk.time_ordered import with_end
 from statestore.bulk.versions import RecordRows
+from statestore.changelog import brokers_clock
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange, Topics
 from statestore.compiled.batches import UInt64s
@@ -308,7 +308,9 @@ class _Fold:
         return Allowances(
             changed_since=self._changed_since.sorted(),
             deleted=self._deleted.sorted(),
-            gone_before_ms=gone_before_ms(self._log.start, config, by_time=by_time, now_ms=clock.now_ms()),
+            gone_before_ms=gone_before_ms(
+                self._log.start, config, by_time=by_time, now_ms=brokers_clock.now_ms(self._spec)
+            ),
             time_back=self._spec.store.store_kind.first_time_bytes if by_time else 0,
             deletes_are_gone=deletes_may_be_gone(reading_ms, changelog.delete_retention_ms),
         )
@@ -494,7 +496,7 @@ def _version_comparison(
         spec.store,
         fold.versions.stream_time,
         allowances,
-        compacted_before_ms(config, allowances.gone_before_ms),
+        compacted_before_ms(config, allowances.gone_before_ms, brokers_clock.now_ms(spec)),
         options,
         delete_retention_ms=spec.changelog.delete_retention_ms,
         logs_late=not spec.owned or record is None or record.adopted,  # our own stores log none

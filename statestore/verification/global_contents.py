@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore import clock
 from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import Runs, RunWriter, merged, sorted_records
+from statestore.changelog import brokers_clock
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange, Topics
 from statestore.compiled.batches import Bytes, Int64s, UInt64s
@@ -207,7 +207,7 @@ class _Topic:
         return _OfAnyPartition(
             changed_since=_unique(self._changed_since),
             deleted=np.setdiff1d(_unique(self._deleted), shared),
-            gone_before_ms=gone_before_ms(start, {}, by_time=False, now_ms=clock.now_ms()),
+            gone_before_ms=gone_before_ms(start, {}, by_time=False, now_ms=brokers_clock.now_ms(self._spec)),
             deletes_are_gone=deletes_may_be_gone(reading_ms, changelog.delete_retention_ms),
             rows=rows,
             rows_of_any_time=of_any_time,

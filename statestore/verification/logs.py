@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from statestore import clock
+from statestore.changelog import brokers_clock
 from statestore.changelog.reader import first_offsets
 from statestore.changelog.topics import LogRange, Topics
 from statestore.discovery.changelogs import log_ranges
@@ -21,7 +21,7 @@ class AskedLogs(NamedTuple):
     Attributes
     ----------
     asked_ms
-        Wall clock time before that, ms since the epoch.
+        The brokers' time before that, ms since the epoch.
     """
 
     asked_ms: int
@@ -49,8 +49,8 @@ class Cluster:
     """
 
     def __init__(self, bootstrap_servers: str, timeout_s: float, before: AskedLogs | None = None) -> None:
-        self._servers = bootstrap_servers
-        self._timeout_s = timeout_s
+        self.bootstrap_servers = bootstrap_servers
+        self.kafka_timeout_s = timeout_s
         self._topics: Topics | None = None
         self._before = before
         self.supplied = AskedLogs(0, {})
@@ -59,7 +59,7 @@ class Cluster:
     def topics(self) -> Topics:
         """Questions about topics."""
         if self._topics is None:
-            self._topics = Topics(self._servers, self._timeout_s)
+            self._topics = Topics(self.bootstrap_servers, self.kafka_timeout_s)
         return self._topics
 
     def log_ranges(self, specs: Sequence[StorePartitionSpec]) -> dict[TopicPartition, LogRange]:
@@ -70,7 +70,7 @@ class Cluster:
         """Offsets of the logs of store partitions, and whether the logs continue what was seen of them."""
         logs = self._logs(asked)
         recorded = {spec.partition: (seen.record, spec.changelog) for spec, seen in asked}
-        cuts = find_cuts(self._servers, recorded, self._timeout_s)
+        cuts = find_cuts(self.bootstrap_servers, recorded, self.kafka_timeout_s)
         return [Supply(spec.changelog, logs.get(spec.partition, NO_LOG), cuts.get(spec.partition)) for spec, _ in asked]
 
     def _logs(self, asked: Sequence[tuple[StorePartitionSpec, Inspection]]) -> Mapping[TopicPartition, LogRange]:
@@ -79,7 +79,7 @@ class Cluster:
             asked_ms, before = self._before
             self.supplied = AskedLogs(asked_ms, {spec.partition: before[spec.partition] for spec, _ in asked})
         else:
-            asked_ms = clock.now_ms()
+            asked_ms = brokers_clock.now_ms(self)
             self.supplied = AskedLogs(asked_ms, self.log_ranges([spec for spec, _ in asked]))
         return self.supplied.logs
 
@@ -99,6 +99,6 @@ class Cluster:
         found: Mapping[tuple[TopicPartition, tuple[int, int] | None], int | None] = {
             (partition, held[partition]): first
             for held in rounds
-            for partition, first in first_offsets(self._servers, held, self._timeout_s).items()
+            for partition, first in first_offsets(self.bootstrap_servers, held, self.kafka_timeout_s).items()
         }
         return [found[partition, wanted] if wanted else None for partition, wanted in asked]

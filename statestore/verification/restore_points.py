@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from statestore import clock
 from statestore.partition.archived import known_of, lives_in_archive
 from statestore.partition.judgement import may_be_archived, waits_for_loss
 from statestore.partition.restore_points import restore_points
@@ -25,7 +24,7 @@ def with_restore_points(
     depth
         `offsets` judges snapshots by their manifests alone; otherwise the archive is asked for their files, too.
     """
-    points = restore_points(specs, clock.now_ms(), look_at_files=depth != "offsets")
+    points = restore_points(specs, look_at_files=depth != "offsets")
     return [_with_point(spec, row, point) for spec, row, point in zip(specs, rows, points, strict=True)]
 
 

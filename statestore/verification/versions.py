@@ -440,7 +440,7 @@ def _within(sample: Sample, key: bytes) -> bool:
     return any((start is None or start <= key) and (stop is None or key < stop) for start, stop in sample.ranges)
 
 
-def compacted_before_ms(config: Mapping[str, str], gone_before_ms: int) -> int:
+def compacted_before_ms(config: Mapping[str, str], gone_before_ms: int, now_ms: int) -> int:
     """Return the time (ms) before which records may have been compacted away; see `VersionComparison`.
 
     Parameters
@@ -449,8 +449,10 @@ def compacted_before_ms(config: Mapping[str, str], gone_before_ms: int) -> int:
         Configuration of the changelog topic.
     gone_before_ms
         As `exclusions.gone_before_ms` says of the log's start.
+    now_ms
+        The brokers' time, ms since the epoch.
     """
     if "compact" not in config.get("cleanup.policy", "compact"):
         return gone_before_ms
     lag_ms = int(config.get(COMPACTION_LAG) or 0)
-    return max(gone_before_ms, clock.now_ms() - lag_ms + clock.BROKERS_DIFFER_MS)
+    return max(gone_before_ms, now_ms - lag_ms + clock.BROKERS_DIFFER_MS)

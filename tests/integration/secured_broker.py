@@ -32,6 +32,11 @@ _SCRAM = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramM
 class SecuredBroker:
     """One broker with a listener of each kind, and one user who may come in by all of them.
 
+    Parameters
+    ----------
+    more
+        More settings of the broker, with underscores for the dots.
+
     Attributes
     ----------
     password
@@ -40,7 +45,7 @@ class SecuredBroker:
         The listener that asks for nothing, for what tests do themselves.
     """
 
-    def __init__(self, processes: Processes, directory: Path) -> None:
+    def __init__(self, processes: Processes, directory: Path, **more: str) -> None:
         self.password = f"canary{uuid4().hex}"
         self.certificate = directory / "certificate.pem"
         self._user_certificate, self._user_key = directory / "user.pem", directory / "user.key"
@@ -63,6 +68,7 @@ class SecuredBroker:
             settings |= {f"{name}.plain.sasl.jaas.config": plain}
             for mechanism in _SCRAM:
                 settings[f"{name}.{mechanism.lower()}.sasl.jaas.config"] = f"{_LOGIN.format('scram.Scram')};"
+        settings |= {name.replace("_", "."): value for name, value in more.items()}
         self.plain_servers = Kafka(processes, directory / "kafka", secured=self._ports, settings=settings).start()
         self._add_user()
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from statestore import clock
+from statestore.changelog import brokers_clock
 from statestore.changelog.group import ConsumerGroup, GroupOffset, commit_offsets
 from statestore.changelog.input_offsets import input_offsets
 from statestore.changelog.topics import OFFSETS_CONFIG, Topics
@@ -164,7 +165,7 @@ def test_offsets_are_refreshed_when_they_are_a_day_old_and_restored_when_they_ar
     offset, metadata = _committed(application)
     assert _refresh(application) == 0
     now_ms = clock.now_ms()
-    monkeypatch.setattr(clock, "now_ms", lambda: now_ms + REFRESH_MS)
+    monkeypatch.setattr(brokers_clock, "now_ms", lambda _: now_ms + REFRESH_MS)
     assert _refresh(application) == 1
     assert _refresh(application) == 0
     assert _committed(application)[1]._replace(stamp=None) == metadata._replace(stamp=None)
@@ -201,7 +202,7 @@ def test_a_refresh_that_a_commit_has_overtaken_does_not_take_a_task_back(
         real(*arguments)
 
     monkeypatch.setattr("statestore.tasks.offset_refresh.commit_offsets", late)
-    monkeypatch.setattr("statestore.tasks.offset_refresh.clock.now_ms", lambda: now_ms + REFRESH_MS)
+    monkeypatch.setattr(brokers_clock, "now_ms", lambda _: now_ms + REFRESH_MS)
     assert _refresh(application) == 1
     monkeypatch.undo()
     assert group_offset(application.servers, application.name, application.input) == len(INPUT)

@@ -439,7 +439,7 @@ def test_no_snapshot_is_made_of_the_rest_of_a_log(bootstrap_servers: str, tmp_pa
     app.lose_disk()
     row = snapshot_from_log(app.store_spec(), "made", TINY_RUN, tmp_path / "scratch")
     assert row.failure is not None
-    assert restore_points([app.store_spec()], int(time.time() * 1000), look_at_files=False)[0].snapshot is None
+    assert restore_points([app.store_spec()], look_at_files=False)[0].snapshot is None
     accepted = snapshot_from_log(app.store_spec(), "accepted", TINY_RUN, tmp_path / "scratch", accept_loss=True)
     assert (accepted.failure, accepted.keys) == (None, 1)
 

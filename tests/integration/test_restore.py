@@ -224,7 +224,7 @@ def test_r6_a_replay_that_took_longer_than_tombstones_are_kept_is_not_used(
     contents = whole.contents()
     with monkeypatch.context() as patch:
         later_s = time.time() + whole.delete_retention_ms / 1000
-        patch.setattr(tail, "clock", SimpleNamespace(now_ms=lambda: int(later_s * 1000)))
+        patch.setattr(tail, "brokers_clock", SimpleNamespace(now_ms=lambda _: int(later_s * 1000)))
         row = restore(whole.restore_spec())
     assert row.failure.kind == "StoreBehindLogStartError"
     assert "use mode full" in row.failure.message

@@ -11,6 +11,7 @@ from statestore import clock
 from statestore.archive.pins import SnapshotSet, find_set, pins, sets
 from statestore.archive.selection import SnapshotChoice, chosen_snapshots
 from statestore.archive.snapshots import mark_suspect
+from statestore.changelog import brokers_clock
 from statestore.changelog.topics import Topics
 from statestore.discovery.archived import opened_snapshot
 from statestore.model import TopicPartition
@@ -66,7 +67,7 @@ def test_a_set_holds_the_fold_of_the_input_up_to_its_offsets_whatever_came_later
     first = archived.run_all()
     with monkeypatch.context() as later:
         now_ms = clock.now_ms() + REFRESH_MS
-        later.setattr(clock, "now_ms", lambda: now_ms)
+        later.setattr(brokers_clock, "now_ms", lambda _: now_ms)
         assert refresh_offsets(Topics(archived.servers, 60), archived.definition, 60) == 2
     again = archived.run_all()  # idle: the set says the same
     archived.send([*ROWS[:50], (b"new", b"value")], 1)

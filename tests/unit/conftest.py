@@ -1,4 +1,4 @@
-"""What the unit tests share: the paths of a task in a fresh state directory."""
+"""Fixtures of the unit tests: the paths of a task in a fresh state directory, and a time of the brokers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from statestore import clock
+from statestore.changelog import brokers_clock
 from statestore.model import TaskId
 from statestore.statedir.paths import TaskPaths
+
+
+@pytest.fixture(autouse=True)
+def _brokers_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this machine's clock stand for the brokers': no broker runs for these tests."""
+    monkeypatch.setattr(brokers_clock, "_ask", lambda *_: clock.now_ms())
 
 
 @pytest.fixture

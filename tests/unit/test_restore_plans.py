@@ -596,7 +596,7 @@ def archived(store, world, monkeypatch):
     monkeypatch.setattr(
         planning, "known_files", lambda paths, name: world["asked"].append(("local", paths, name)) or world["local"]
     )
-    monkeypatch.setattr(planning.clock, "now_ms", lambda: 777)
+    monkeypatch.setattr(planning.brokers_clock, "now_ms", lambda _: 777)
     return store.model_copy(update={"archive": ArchiveSpec(url="file:///archive", cluster="c")})
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from samples import CHANGELOG, store_partition
 
+from statestore.changelog import brokers_clock
 from statestore.changelog.topics import LogRange
 from statestore.errors import StoreBehindLogStartError, StoreCorruptedError, TopicMismatchError
 from statestore.partition.replacement import require_tombstones
@@ -123,7 +124,8 @@ def test_r6_a_store_whose_log_was_read_too_slowly_is_judged_and_built_once_more(
 @pytest.mark.behaviour("R6")
 def test_r6_the_time_that_reading_took_is_looked_at_when_it_ends(spec, monkeypatch):
     monkeypatch.setattr(full, "read_range", lambda *_, **__: ([], 0))
-    monkeypatch.setattr(full, "clock", SimpleNamespace(now_ms=count(2_100, 1_100).__next__))
+    times = count(2_100, 1_100)
+    monkeypatch.setattr(brokers_clock, "now_ms", lambda _: next(times))
     with pytest.raises(StoreBehindLogStartError, match="1 s had passed"):
         full.build_full(spec, Staging(spec.store.paths, "s"), LOGS, SimpleNamespace(reading=lambda *_: None), 1_000)
 

@@ -1,0 +1,166 @@
+"""The brokers' clock, by which Kafka deletes tombstones and old records.
+
+Only the answer to a written record has it: a topic with `message.timestamp.type=LogAppendTime` gives each record the
+time at which a broker appended it. So each process writes one record to such a topic, and another one every few
+minutes. In between, the brokers' time is the measured one and the time that has passed since.
+
+A process that must not write there reads when the last record of another process was appended. The brokers' time is not
+before that. If this machine's clock is, it is wrong, and the append time counts; else this machine's clock counts.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from typing import NamedTuple, Protocol
+
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
+
+from statestore import clock
+from statestore.changelog.client import client_config, make_client, translate
+from statestore.changelog.topics import APPEND_TIME, TIMESTAMP_TYPE, Topics, has_append_time
+from statestore.errors import KafkaUnavailableError, StateStoreError
+from statestore.model import TopicPartition
+
+#: One for all catalogues and applications of a cluster.
+TOPIC = "_statestore-clock"
+CONFIG = {"cleanup.policy": "delete", "retention.ms": "86400000", TIMESTAMP_TYPE: APPEND_TIME}
+#: After so long, or if this machine's clock was set meanwhile, it is measured again.
+_MEASURED_FOR_S = 300.0
+_WAS_SET_MS = 1000
+
+_REFUSED = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.INVALID_CONFIG,
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+    }
+)
+
+_log = logging.getLogger(__name__)
+
+
+class _Measured(NamedTuple):
+    """One measurement.
+
+    Attributes
+    ----------
+    brokers_ms, host_ms, monotonic_s
+        The three clocks when a broker had just answered.
+    """
+
+    brokers_ms: int
+    host_ms: int
+    monotonic_s: float
+
+    def is_current(self) -> bool:
+        """Return whether it need not be measured again."""
+        passed_s = time.monotonic() - self.monotonic_s
+        by_host_ms = clock.now_ms() - self.host_ms
+        return passed_s < _MEASURED_FOR_S and abs(by_host_ms - passed_s * 1000) <= _WAS_SET_MS
+
+    def now_ms(self) -> int:
+        """Return the brokers' time."""
+        return self.brokers_ms + int((time.monotonic() - self.monotonic_s) * 1000)
+
+
+#: By process, because a fork may live much longer than its parent's measurement, and by the brokers' addresses.
+_measured: dict[tuple[int, str], _Measured] = {}
+
+
+class Brokers(Protocol):
+    """Access to a cluster, as each specification has it."""
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Kafka brokers."""
+
+    @property
+    def kafka_timeout_s(self) -> float:
+        """Deadline of one request."""
+
+
+def now_ms(brokers: Brokers) -> int:
+    """Return the brokers' time, in ms since the epoch.
+
+    The result may be earlier than the brokers' clock by as long as one request takes.
+
+    Raises
+    ------
+    KafkaUnavailableError
+        If no broker answers in time, and their clock was not measured before.
+    """
+    key = (os.getpid(), brokers.bootstrap_servers)
+    known = _measured.get(key)
+    if known is not None and known.is_current():
+        return known.now_ms()
+    try:
+        found_ms = _ask(brokers.bootstrap_servers, brokers.kafka_timeout_s)
+    except KafkaUnavailableError:
+        if known is None:
+            raise
+        found_ms = known.now_ms()
+    _measured[key] = _Measured(found_ms, clock.now_ms(), time.monotonic())
+    return found_ms
+
+
+def _ask(servers: str, timeout_s: float) -> int:
+    topics = Topics(servers, timeout_s)
+    try:
+        if TOPIC not in topics.describe([TOPIC]):
+            topics.make(TOPIC, 1, CONFIG)
+        appended_ms = _append(servers, timeout_s)
+    except StateStoreError as error:
+        if not _is_refusal(error):
+            raise
+        why = str(error)
+    else:
+        if appended_ms is not None:
+            return appended_ms
+        why = f"it does not have {TIMESTAMP_TYPE}={APPEND_TIME}"
+    found_ms = max(clock.now_ms(), _last_append_ms(topics))
+    _log.warning(
+        "the brokers' clock cannot be read from topic %s: %s. The age of deletes is judged by this machine's clock",
+        TOPIC,
+        why,
+    )
+    return found_ms
+
+
+def _append(servers: str, timeout_s: float) -> int | None:
+    """Write a record, and return when a broker appended it (ms); None if the topic has the writers' times."""
+    delivered: list[tuple[KafkaError | None, Message]] = []
+    producer = make_client(Producer, client_config(servers, **{"linger.ms": 0, "acks": 1}))
+    producer.produce(TOPIC, b"", partition=0, on_delivery=lambda error, message: delivered.append((error, message)))
+    producer.flush(timeout_s)
+    doing = f"reading the brokers' clock from topic {TOPIC}"
+    if not delivered:
+        raise KafkaUnavailableError(f"{doing}: no answer within {timeout_s:g} s; check that the brokers are up")
+    error, message = delivered[0]
+    if error is not None:
+        raise translate(error, doing) from KafkaException(error)
+    kind, appended_ms = message.timestamp()
+    return appended_ms if kind == TIMESTAMP_LOG_APPEND_TIME else None
+
+
+def _last_append_ms(topics: Topics) -> int:
+    """Return when another process's last record was appended (ms); 0 if that is not known."""
+    try:
+        if not has_append_time(topics.topic_configs([TOPIC])[TOPIC]):
+            return 0
+        return topics.largest_timestamp(TopicPartition(TOPIC, 0))
+    except StateStoreError as error:
+        if not _is_refusal(error):
+            raise
+        return 0
+
+
+def _is_refusal(error: StateStoreError) -> bool:
+    """Return whether the brokers do not grant a right, or do not take such a topic: asking again changes nothing."""
+    cause = error.__cause__
+    return isinstance(cause, KafkaException) and cause.args[0].code() in _REFUSED

@@ -179,6 +179,10 @@ class InvalidCommandError(InputError):
     """A command does not fit the catalogue that it changes, or cannot be read back unchanged."""
 
 
+class OtherCatalogueError(InputError):
+    """The application belongs to another catalogue (service id) of the cluster. Nothing was changed."""
+
+
 class NewerCommandError(InputError):
     """A command was written by a newer version, and this version does not know its meaning."""
 

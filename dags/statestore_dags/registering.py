@@ -85,6 +85,7 @@ def _work(text: str, pin: str | None = None) -> _Work:
     """Plan by the catalogue of a pin, or of now."""
     from statestore.changelog.topics import Topics
     from statestore.metastore.apply import plan_definitions, require_own_topic
+    from statestore.metastore.claims import require_own
     from statestore.metastore.definition_files import parse_definitions
     from statestore.metastore.metastore import Metastore
     from statestore.metastore.view import Pin
@@ -96,6 +97,7 @@ def _work(text: str, pin: str | None = None) -> _Work:
     metastore = Metastore.of(settings)
     view = metastore.require_running() if pin is None else metastore.pinned(Pin.parse(pin))
     require_own_topic(topics, settings.service_id)
+    require_own(topics, definitions, settings.service_id)
     plan = plan_definitions(topics, view.catalogue, definitions.values(), metastore.history())
     return _Work(topics, metastore, view.catalogue, str(view.pin), plan, settings.state_dir)
 

@@ -14,6 +14,7 @@ from statestore.definitions.application import ApplicationDefinition
 from statestore.discovery.changelogs import changelog_spec
 from statestore.errors import TopicMismatchError
 from statestore.metastore.catalogue import Catalogue
+from statestore.metastore.claims import require_own, write_claims
 from statestore.metastore.commands import Entry
 from statestore.metastore.effects import (
     InternalTopic,
@@ -53,7 +54,10 @@ def prepare(topics: Topics, metastore: Metastore, entries: Sequence[Entry]) -> N
         If an application's code cannot be imported.
     InputError
         If somebody else consumes as an application.
+    OtherCatalogueError
+        If an application belongs to another catalogue of the cluster.
     """
+    unclaimed = require_own(topics, [entry.definition.name for entry in entries], metastore.service_id)
     for entry in entries:
         _require_surroundings(topics, entry)
     now = metastore.view().catalogue
@@ -63,6 +67,7 @@ def prepare(topics: Topics, metastore: Metastore, entries: Sequence[Entry]) -> N
         now = metastore.view().catalogue
     for entry in entries:
         _require_internal(topics, _with_topics_of(now, entry))
+    write_claims(topics, unclaimed, metastore.service_id)
 
 
 def _require_surroundings(topics: Topics, entry: Entry) -> None:

@@ -50,6 +50,13 @@ class Continuation(NamedTuple):
     moved_from: int | None = None
 
 
+class FoundRecord(NamedTuple):
+    """Offset and value of a record; the value is None if it deletes its key."""
+
+    offset: int
+    value: bytes | None
+
+
 class OffsetsTopic(NamedTuple):
     """A topic of input offsets, and the topic that its tasks read."""
 
@@ -130,19 +137,32 @@ def read_kept(
     LogCorruptedError
         If the record cannot be read.
     """
-    key = offset_key(partition)
+    found = last_record(bootstrap_servers, where, log, offset_key(partition), timeout_s)
+    return None if found is None else _decoded(where, found.offset, found.value)
+
+
+def last_record(
+    bootstrap_servers: str,
+    where: TopicPartition,
+    log: LogRange,
+    key: bytes,
+    timeout_s: float,
+    *,
+    read_committed: bool = True,
+) -> FoundRecord | None:
+    """Return the last record of a key before the last stable offset, or None. The end of the log is read first."""
     end, look = log.last_stable, _FIRST_LOOK
-    with LogReader(bootstrap_servers, where, stall_timeout_s=timeout_s) as reader:
+    with LogReader(bootstrap_servers, where, read_committed=read_committed, stall_timeout_s=timeout_s) as reader:
         while end > log.start:
             start = max(log.start, log.last_stable - look)
             found = [
-                (offset, value)
+                FoundRecord(offset, value)
                 for batch in reader.read(start, end)
                 for name, value, offset in zip(*(batch.column(at).to_pylist() for at in (0, 1, 3)), strict=True)
                 if name == key
             ]
             if found:
-                return _decoded(where, *found[-1])
+                return found[-1]
             end, look = start, look * _LONGER
     return None
 

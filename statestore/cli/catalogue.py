@@ -55,6 +55,15 @@ def apply(
             "topics are not changed. May be repeated.",
         ),
     ] = None,
+    take_from: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SERVICE-ID",
+            help="Take the applications over from another catalogue of this cluster. Stop them first, and drop them "
+            "there afterwards.",
+            show_default=False,
+        ),
+    ] = None,
     yes: options.Yes = False,
     state_dir: Annotated[
         Path | None,
@@ -76,6 +85,7 @@ def apply(
         require_own_topic,
         require_runnable,
     )
+    from statestore.metastore.claims import require_own
     from statestore.metastore.effects import create_topics, missing_topics
 
     options.require_writable(json=json)
@@ -85,6 +95,7 @@ def apply(
     definitions = _definitions(paths)
     view = service.view() if dry_run else service.metastore.require_running()
     require_own_topic(service.topics, service.service_id)
+    require_own(service.topics, definitions, service.service_id, take_from)
     to_create = missing_topics(service.topics, definitions.values(), partitions, config) if create else {}
     logged = service.metastore.history()
     plan = plan_definitions(service.topics, view.catalogue, definitions.values(), logged, to_create)
@@ -98,7 +109,9 @@ def apply(
         if not dry_run:
             create_topics(service.topics, to_create.values())
             kept = None if state_dir is None else state_dir.absolute()
-            for step, submitted in carry_out(service.topics, service.metastore, view.catalogue, plan, kept):
+            for step, submitted in carry_out(
+                service.topics, service.metastore, view.catalogue, plan, kept, taken_from=take_from
+            ):
                 if submitted is not None:
                     done.append(Applied(step, submitted))
                     pin = submitted.view.pin
@@ -186,6 +199,7 @@ def drop(
 
     The command asks for confirmation. Without a terminal, use --yes.
     """
+    from statestore.metastore.claims import release
     from statestore.metastore.dropping import drop_application, drop_store, feeds, readers_of
     from statestore.metastore.evolution import internal_topic_names, require_droppable
     from statestore.metastore.in_use import kept_free
@@ -205,6 +219,8 @@ def drop(
             print(f"statestore: {feeds(application, fed)}: after the drop, nothing writes there", file=sys.stderr)
         output.require_yes(f"Drop {name} from the catalogue?", yes=yes, otherwise="nothing was dropped")
         _say(output.console(), service.metastore.submit(command), name)
+        if not store:
+            release(service.topics, application, service.service_id)
     definition = entry.definition
     names = [definition.store(store).changelog_of(application)] if store else internal_topic_names(definition)
     output.say(output.console(), f"its topics ({', '.join(names)}) and directories were not deleted")

@@ -23,6 +23,7 @@ from statestore.discovery.partitions import discovered_specs, store_partition_sp
 from statestore.discovery.shapes_file import read_shapes, with_shapes
 from statestore.discovery.store import DiscoveredStore
 from statestore.errors import InputError, LockedError, UnknownApplicationError, UnknownStoreError
+from statestore.metastore.claims import require_own
 from statestore.metastore.definition_files import load_definitions
 from statestore.model import StoreSelector
 from statestore.objects.path import Location
@@ -207,6 +208,8 @@ def choose(asked: PartitionSelection, topics: Topics, *, certain: bool = False) 
     ------
     MetastoreDegradedError
         If that is how the catalogue is.
+    OtherCatalogueError
+        If certain, and an application belongs to another catalogue of the cluster.
     UnknownApplicationError, UnknownStoreError
         If there is no such application or store; the message lists those that are.
     InputError
@@ -219,6 +222,8 @@ def choose(asked: PartitionSelection, topics: Topics, *, certain: bool = False) 
             f"{asked.where.state_dir} has no application; add --application NAME if its state is gone"
         )
     defined = [definitions[name] for name in names if name in definitions]
+    if certain and asked.definitions is None and asked.service is not None:
+        require_own(topics, [application.name for application in defined], asked.service.service_id)
     others = [name for name in names if name not in definitions]
     hints = parse_hints(asked.stores, asked.changelogs, asked.retentions)
     said = {name: hint for name, hint in hints.items() if hint != Hint()}

@@ -7,6 +7,8 @@ last record of each key stays. A task writes one with each commit, in the same t
     value   JSON: {"version": 1, "offset": 42, "topic_id": "...", "sequence": 7, "stream_time": 1700000000000,
             "store_times": {"totals": 1700000000000}, "changelogs": {"totals": "..."}}
 
+Partition 0 also has the claim of the application's catalogue, with the key `catalogue` (`metastore/claims.py`).
+
 `offset` is the next to read; `topic_id` tells an input topic that was recreated; `sequence` grows with each commit.
 Times are ms since the epoch: the largest timestamp of the input, and the stream times of window and session stores.
 `changelogs` has the topic id of the changelog of each store that has anything.

@@ -15,6 +15,7 @@ from statestore.changelog.topics import Topics
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InvalidCommandError, StateStoreError, TopicMismatchError
 from statestore.metastore.catalogue import Catalogue
+from statestore.metastore.claims import require_own, write_claims
 from statestore.metastore.command_topic import topic_name
 from statestore.metastore.commands import Command, Entry
 from statestore.metastore.effects import NamedTopic, make_topics, resolve_partitions, unrecorded_topics
@@ -101,7 +102,13 @@ def require_own_topic(topics: Topics, service_id: str) -> None:
 
 
 def carry_out(
-    topics: Topics, metastore: Metastore, catalogue: Catalogue, plan: Plan, state_dir: Path | None = None
+    topics: Topics,
+    metastore: Metastore,
+    catalogue: Catalogue,
+    plan: Plan,
+    state_dir: Path | None = None,
+    *,
+    taken_from: str | None = None,
 ) -> Iterator[Applied]:
     """Do what a plan says, one application after the other, and make the internal topics that follow from it.
 
@@ -114,20 +121,26 @@ def carry_out(
     catalogue
         The one that the plan was made from.
     state_dir
-        Where locks tell whether an application runs that loses stores; None: only its consumer group tells.
+        Where locks tell whether an application runs that loses stores, or is taken over; None: only its consumer
+        group tells.
+    taken_from
+        Service id of another catalogue, whose applications may be taken over; None: those of others are refused.
 
     Raises
     ------
     InputError, LockedError
-        If an application that loses stores is running; nothing is done.
+        If an application that loses stores, or is taken over, is running; nothing is done.
+    OtherCatalogueError
+        If an application belongs to another catalogue; nothing is done.
     InvalidCommandError, TopicMismatchError
         If another writer has changed an application since, or somebody its topics; those before it are done.
     StateStoreError
         If Kafka refuses to make topics; the application's command stays.
     """
+    unclaimed = require_own(topics, [step.application for step in plan.steps], metastore.service_id, taken_from)
     with ExitStack() as still:
         for step in plan.steps:
-            if step.removed:
+            if step.removed or (taken_from is not None and step.application in unclaimed):
                 still.enter_context(kept_free(topics, state_dir, step.application))
         for step in plan.steps:
             submitted = None if step.command is None else metastore.submit(_put(topics, step, catalogue))
@@ -136,6 +149,8 @@ def carry_out(
             entry = now.applications.get(step.application)
             if entry is not None and unrecorded_topics(entry):
                 _make_topics(topics, metastore, step.application)
+            if step.application in unclaimed:
+                write_claims(topics, [step.application], metastore.service_id)
 
 
 def _make_topics(topics: Topics, metastore: Metastore, application: str) -> None:

@@ -73,6 +73,7 @@ class Metastore:
         def open_writer() -> TransactionalWriter:
             return TransactionalWriter(bootstrap_servers, f"statestore-metastore-{service_id}", timeout_s)
 
+        self.service_id = service_id
         self._open_writer = open_writer
         self._log = CommandLog(bootstrap_servers, service_id, backup, timeout_s)
         # Beside an object nobody can hold a lock: there, who comes first is first.

@@ -587,3 +587,24 @@ def test_commands_on_stores_go_by_the_catalogue_and_their_reports_name_it(
     assert VerifyReport.model_validate_json(command("verify", "--parallel", "1", "--json", "-").out).catalogue == pin
     ran = command("restore", "--dry-run", "--parallel", "1", "--json", "-")
     assert RestorePlanReport.model_validate_json(ran.out).catalogue == pin
+
+
+# -- several catalogues -------------------------------------------------------------------------------------------
+
+
+def test_an_application_moves_to_another_catalogue_by_its_exported_definition(command: CatalogueCommand) -> None:
+    definition, other = command.applied(), unique("service")
+    exported = command("get", definition.name).out
+    path = command.state_dir.parent / "exported.yaml"
+    path.write_text(exported, encoding="utf-8")
+    refused = command("apply", "--dry-run", str(path), SERVICE_ID=other)
+    assert (refused.code, "OtherCatalogueError" in refused.err) == (2, True)
+    assert f"{definition.name} belongs to catalogue {command.settings['SERVICE_ID']}" in refused.err
+    taken = command("apply", "--yes", str(path), "--take-from", command.settings["SERVICE_ID"], SERVICE_ID=other)
+    assert taken.code == 0, taken.err
+    refused = command("restore", "--application", definition.name)
+    assert (refused.code, f"{definition.name} belongs to catalogue {other}" in refused.err) == (2, True)
+    assert command("drop", "--yes", definition.name).code == 0
+    assert command("apply", str(path)).code == 2
+    assert command("drop", "--yes", definition.name, SERVICE_ID=other).code == 0
+    assert command("apply", "--yes", str(path)).code == 0

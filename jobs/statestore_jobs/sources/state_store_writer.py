@@ -28,6 +28,7 @@ from statestore.definitions.store import StoreDefinition
 from statestore.discovery.partitions import store_partition_specs
 from statestore.errors import InputError, StateStoreError
 from statestore.metastore.adoption import adoption_hooks
+from statestore.metastore.claims import require_own
 from statestore.metastore.metastore import Metastore
 from statestore.objects.path import location
 from statestore.partition.spec import StorePartitionSpec
@@ -77,6 +78,7 @@ def plan_write(options: Mapping[str, str]) -> Planned:
     definition = metastore.require_running().catalogue.entry(application).definition
     store = definition.store(name)
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
+    require_own(topics, [application], settings.service_id)
     archive = archive_of(settings, topics)
     stores = [
         found.model_copy(update={"archive": archive})

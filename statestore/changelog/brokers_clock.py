@@ -6,6 +6,7 @@ minutes. In between, the brokers' time is the measured one and the time that has
 
 A process that must not write there reads when the last record of another process was appended. The brokers' time is not
 before that. If this machine's clock is, it is wrong, and the append time counts; else this machine's clock counts.
+Whoever also has an archive asks for its time then (`recovery/snapshot.py`).
 """
 
 from __future__ import annotations
@@ -45,6 +46,13 @@ _REFUSED = frozenset(
 _log = logging.getLogger(__name__)
 
 
+class _Answer(NamedTuple):
+    """The brokers' time (ms), exactly, or the best estimate of it."""
+
+    brokers_ms: int
+    is_exact: bool
+
+
 class _Measured(NamedTuple):
     """One measurement.
 
@@ -52,11 +60,14 @@ class _Measured(NamedTuple):
     ----------
     brokers_ms, host_ms, monotonic_s
         The three clocks when a broker had just answered.
+    is_exact
+        A broker appended a record of this process then. If not, the brokers' time may be later.
     """
 
     brokers_ms: int
     host_ms: int
     monotonic_s: float
+    is_exact: bool
 
     def is_current(self) -> bool:
         """Return whether it need not be measured again."""
@@ -100,16 +111,22 @@ def now_ms(brokers: Brokers) -> int:
     if known is not None and known.is_current():
         return known.now_ms()
     try:
-        found_ms = _ask(brokers.bootstrap_servers, brokers.kafka_timeout_s)
+        found = _ask(brokers.bootstrap_servers, brokers.kafka_timeout_s)
     except KafkaUnavailableError:
         if known is None:
             raise
-        found_ms = known.now_ms()
-    _measured[key] = _Measured(found_ms, clock.now_ms(), time.monotonic())
-    return found_ms
+        found = _Answer(known.now_ms(), known.is_exact)
+    _measured[key] = _Measured(found.brokers_ms, clock.now_ms(), time.monotonic(), found.is_exact)
+    return found.brokers_ms
 
 
-def _ask(servers: str, timeout_s: float) -> int:
+def is_exact(brokers: Brokers) -> bool:
+    """Return whether the last result of `now_ms` is the brokers' time. If not, that time may be later."""
+    known = _measured.get((os.getpid(), brokers.bootstrap_servers))
+    return known is not None and known.is_exact
+
+
+def _ask(servers: str, timeout_s: float) -> _Answer:
     topics = Topics(servers, timeout_s)
     try:
         if TOPIC not in topics.describe([TOPIC]):
@@ -121,7 +138,7 @@ def _ask(servers: str, timeout_s: float) -> int:
         why = str(error)
     else:
         if appended_ms is not None:
-            return appended_ms
+            return _Answer(appended_ms, True)
         why = f"it does not have {TIMESTAMP_TYPE}={APPEND_TIME}"
     found_ms = max(clock.now_ms(), _last_append_ms(topics))
     _log.warning(
@@ -129,7 +146,7 @@ def _ask(servers: str, timeout_s: float) -> int:
         TOPIC,
         why,
     )
-    return found_ms
+    return _Answer(found_ms, False)
 
 
 def _append(servers: str, timeout_s: float) -> int | None:

@@ -85,7 +85,7 @@ def _service_id(where: TopicPartition, offset: int, value: bytes) -> str:
 def require_own(
     topics: Topics, applications: Collection[str], service_id: str, taken_from: str | None = None
 ) -> list[str]:
-    """Refuse applications of other catalogues, and return those whose claim is to be written.
+    """Refuse applications of other catalogues, and return those whose claim must be written.
 
     Parameters
     ----------

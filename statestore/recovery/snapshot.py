@@ -10,9 +10,17 @@ from typing import NamedTuple
 from statestore import kill_switch
 from statestore.archive.fetch import has_bytes
 from statestore.archive.manifest import Manifest
+from statestore.archive.server_time import server_time_ms
 from statestore.archive.snapshots import Listed, history, mark_suspect, read_snapshot
+from statestore.changelog import brokers_clock
 from statestore.changelog.topics import LogRange
-from statestore.errors import InputError, StoreCorruptedError
+from statestore.errors import (
+    ArchiveAccessError,
+    ArchiveUnavailableError,
+    InputError,
+    SnapshotError,
+    StoreCorruptedError,
+)
 from statestore.formats.database_files import has_rows
 from statestore.objects.store import ObjectStore
 from statestore.partition.archived import lay
@@ -52,11 +60,23 @@ def admissible_snapshots(store: StorePartitionSpec, logs: Logs, now_ms: int) -> 
         raise InputError(f"{store.store_partition} is a global store, and these have no snapshots; use mode full")
     objects, directory = store.archive.open(), snapshot_directory(store, store.archive)
     found = history(objects, directory)
+    now_ms = _no_earlier(store, objects, now_ms)
     for listed, snapshot, why in judged_snapshots(store, objects, found, logs[store.partition], now_ms):
         if snapshot is not None and why is None:
             yield snapshot
         else:
             _log.warning("restore: %s: snapshot %s is not used: %s", store.store_partition, listed.name, why)
+
+
+def _no_earlier(store: StorePartitionSpec, objects: ObjectStore, now_ms: int) -> int:
+    """Return the brokers' time, or the object store's if that is later and the brokers' is only an estimate."""
+    if brokers_clock.is_exact(store):
+        return now_ms
+    try:
+        return max(now_ms, server_time_ms(objects))
+    except (ArchiveAccessError, ArchiveUnavailableError, SnapshotError) as error:
+        _log.warning("restore: %s: the object store's clock cannot be read: %s", store.store_partition, error)
+        return now_ms
 
 
 def named_snapshot(

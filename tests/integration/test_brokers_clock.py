@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -112,6 +113,33 @@ def may(right: AclOperation, topic: str) -> AclBinding:
     return AclBinding(*place, f"User:{USER}", "*", right, AclPermissionType.ALLOW)
 
 
+def behind_a_forgotten_delete(servers: str, directory: Path) -> Nodes:
+    """Return an application with a store and a snapshot that have a key whose delete is no longer in the log."""
+    nodes = Nodes(servers, directory, changelog_config=DELETED)
+    nodes.delete_retention_ms = 1000
+    nodes.send([(b"gone", b"1"), (b"kept", b"1")])
+    nodes.run_on("a")
+    delete_and_forget(nodes, b"gone")
+    return nodes
+
+
+@pytest.mark.long
+@pytest.mark.behaviour("R6")
+def test_r6_without_the_brokers_time_a_snapshot_is_judged_by_the_archives_time(
+    bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:  # as brokers with access control do, which are tested above
+        raise KafkaUnavailableError("refused") from KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+    nodes = behind_a_forgotten_delete(bootstrap_servers, tmp_path)
+    monkeypatch.setattr(brokers_clock, "_append", refuse)
+    monkeypatch.setattr(brokers_clock, "_last_append_ms", lambda _: 0)
+    set_host_clock(monkeypatch, -30_000)
+    nodes.send([(b"new", b"1")], timestamp=T0 + 9000)
+    nodes.run_on("b")
+    assert set(nodes.contents_on("b")) == {b"kept", b"new", b"tick"}
+
+
 @pytest.mark.long
 @pytest.mark.behaviour("R6")
 @pytest.mark.parametrize("node", ["a", "b"], ids=["its own store", "a snapshot"])
@@ -119,11 +147,7 @@ def may(right: AclOperation, topic: str) -> AclBinding:
 def test_r6_a_deleted_key_stays_deleted_on_a_host_with_a_wrong_clock(
     bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, node: str, by_ms: int
 ) -> None:
-    nodes = Nodes(bootstrap_servers, tmp_path, changelog_config=DELETED)
-    nodes.delete_retention_ms = 1000
-    nodes.send([(b"gone", b"1"), (b"kept", b"1")])
-    nodes.run_on("a")
-    delete_and_forget(nodes, b"gone")
+    nodes = behind_a_forgotten_delete(bootstrap_servers, tmp_path)
     set_host_clock(monkeypatch, by_ms)
     nodes.send([(b"new", b"1")], timestamp=T0 + 9000)
     nodes.run_on(node)

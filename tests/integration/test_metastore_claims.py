@@ -17,7 +17,7 @@ from tests.integration.test_metastore_effects import Catalogued
 
 
 class Service(Catalogued):
-    """A service of its own, which prepares runs and takes applications over."""
+    """A separate service, which prepares runs and takes applications over."""
 
     def take(self, definition: ApplicationDefinition, other: Catalogued | None) -> None:
         plan = plan_definitions(self.topics, self.catalogue, [definition], self.metastore.history())

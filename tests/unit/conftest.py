@@ -15,7 +15,7 @@ from statestore.statedir.paths import TaskPaths
 @pytest.fixture(autouse=True)
 def _brokers_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let this machine's clock stand for the brokers': no broker runs for these tests."""
-    monkeypatch.setattr(brokers_clock, "_ask", lambda *_: clock.now_ms())
+    monkeypatch.setattr(brokers_clock, "_ask", lambda *_: brokers_clock._Answer(clock.now_ms(), True))
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from statestore.changelog.writer import OffsetRecord, RecordWriter
 from statestore.errors import LogCorruptedError
 from statestore.formats import commit_metadata, input_offset
 from statestore.formats.commit_metadata import CommitMetadata, Stamp
-from statestore.formats.input_offset import InputOffset
+from statestore.formats.input_offset import CLAIM_KEY, InputOffset
 from statestore.formats.offsets import offset_key
 from statestore.model import TopicPartition, input_offsets_topic, is_repartition_topic
 
@@ -250,6 +250,22 @@ def input_offsets(
         if its is not None:
             result[partition] = GroupOffset(its.offset, commit_metadata.encode(its.times))
     return result
+
+
+def has_offsets(topics: Topics, topic: Topic) -> bool:
+    """Return whether a topic of input offsets has, or had, any record besides its application's claim."""
+    places = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
+    servers, timeout_s = topics.bootstrap_servers, topics.kafka_timeout_s
+    for where, log in topics.log_ranges(places).items():
+        if log.start > 0:
+            return True
+        if log.high_watermark == 0:
+            continue
+        with LogReader(servers, where, read_committed=False, stall_timeout_s=timeout_s) as reader:
+            batches = reader.read(log.start, log.high_watermark)
+            if any(key != CLAIM_KEY for batch in batches for key in batch.column(0).to_pylist()):
+                return True
+    return False
 
 
 def keep_offsets(

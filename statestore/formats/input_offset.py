@@ -24,6 +24,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from statestore.formats.commit_metadata import UNKNOWN_TIME, CommitMetadata
 
+#: Key of the claim.
+CLAIM_KEY = b"catalogue"
+
 
 class InputOffset(BaseModel):
     """One record's value.

@@ -19,9 +19,9 @@ from statestore.changelog.input_offsets import last_record
 from statestore.changelog.topics import Topics
 from statestore.changelog.writer import RecordWriter
 from statestore.errors import LogCorruptedError, OtherCatalogueError
+from statestore.formats.input_offset import CLAIM_KEY
 from statestore.model import TopicPartition, input_offsets_topic
 
-KEY = b"catalogue"
 #: A claim that is further from the end of its topic is written again, so that it is found quickly.
 _NEAR = 1024
 
@@ -60,11 +60,12 @@ def claims_of(topics: Topics, applications: Iterable[str]) -> dict[str, FoundCla
     """
     names = {input_offsets_topic(name): name for name in applications}
     places = {TopicPartition(topic, 0): names[topic] for topic in topics.describe(names)}
-    found = {}
+    found = dict[str, FoundClaim]()
+    servers, timeout_s = topics.bootstrap_servers, topics.kafka_timeout_s
     for where, log in topics.log_ranges(places).items():
         # Claims are written without a transaction. An open transaction of a task must not hide one.
         whole = log._replace(last_stable=log.high_watermark)
-        last = last_record(topics.bootstrap_servers, where, whole, KEY, topics.kafka_timeout_s, read_committed=False)
+        last = last_record(servers, where, whole, CLAIM_KEY, timeout_s, read_committed=False)
         found[places[where]] = FoundClaim(None, False)
         if last is not None and last.value is not None:
             near = log.high_watermark - last.offset <= _NEAR
@@ -132,5 +133,5 @@ def _write(topics: Topics, applications: Collection[str], value: bytes | None) -
     timeout_s = topics.kafka_timeout_s
     with closing(RecordWriter(topics.bootstrap_servers, "the catalogue", timeout_s, None)) as writer:
         for name in applications:
-            writer.produce(input_offsets_topic(name), KEY, value, brokers_clock.now_ms(topics), 0)
+            writer.produce(input_offsets_topic(name), CLAIM_KEY, value, brokers_clock.now_ms(topics), 0)
         writer.flush()

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from statestore import kill_switch
 from statestore.changelog.group import committed_offsets
+from statestore.changelog.input_offsets import has_offsets
 from statestore.changelog.topics import Topic, Topics
 from statestore.discovery.directories import stores_in, tasks_in
 from statestore.durable import remove_durably, remove_tree
@@ -92,7 +93,7 @@ def require_unused(topics: Topics, new: NewApplication, journal: RewriteJournal 
             "before. Give the new application another name, or delete the group. Nothing was changed"
         )
     for topic in topics.describe(new.offsets_topics).values():
-        if surplus(topics, topic, ()) is not None:
+        if has_offsets(topics, topic):
             raise InputError(
                 f"topic {topic.name} has records: application {name} has run before. Give the new application another "
                 "name, or delete the topic. Nothing was changed"

@@ -9,7 +9,7 @@ from statestore_jobs.planning import prepare
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InputError, OtherCatalogueError
 from statestore.metastore.apply import carry_out, plan_definitions
-from statestore.metastore.claims import KEY, FoundClaim, claims_of, release, require_own, write_claims
+from statestore.metastore.claims import FoundClaim, claims_of, release, require_own, write_claims
 from statestore.metastore.dropping import drop_application
 from statestore.model import input_offsets_topic
 from tests.integration.broker import WAIT_S, member_of, produce, unique
@@ -103,4 +103,3 @@ def test_a_claim_is_found_behind_an_open_transaction_and_written_again_far_from_
     assert require_own(one.topics, [definition.name], one.service_id) == [definition.name]
     one.prepare(definition)
     assert claims_of(one.topics, [definition.name]) == {definition.name: FoundClaim(one.service_id, True)}
-    assert KEY == b"catalogue"

@@ -4,7 +4,7 @@ Only the answer to a written record has it: a topic with `message.timestamp.type
 time at which a broker appended it. So each process writes one record to such a topic, and another one every few
 minutes. In between, the brokers' time is the measured one and the time that has passed since.
 
-A process that must not write there reads when the last record of another process was appended. The brokers' time is not
+A process without the right to write reads when another process's last record was appended. The brokers' time is not
 before that. If this machine's clock is, it is wrong, and the append time counts; else this machine's clock counts.
 Whoever also has an archive asks for its time then (`recovery/snapshot.py`).
 """

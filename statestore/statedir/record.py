@@ -78,6 +78,13 @@ class StoreRecord(BaseModel):
             return None
         return self.caught_up_ms if self.caught_up_ms <= now_ms + clock.MEASUREMENTS_DIFFER_MS else None
 
+    def as_written(self) -> str:
+        """Return the record as JSON, with no later time than this machine's.
+
+        Its time is the brokers'. If their clock, or this one, is set later, the store can only seem older than it is.
+        """
+        return self.model_copy(update={"caught_up_ms": min(self.caught_up_ms, clock.now_ms())}).model_dump_json()
+
 
 def read_record(paths: TaskPaths, store: str) -> StoreRecord | None:
     """Return the record, or None where there is none that can be read."""
@@ -109,4 +116,4 @@ def _read(path: Path) -> StoreRecord | None:
 
 def _write(paths: TaskPaths, path: Path, record: StoreRecord) -> None:
     require_locks(paths)
-    write_checked(path, record.model_dump_json())
+    write_checked(path, record.as_written())

@@ -131,7 +131,7 @@ def swap(
     back = None
     if record is not None:
         offsets = read_text(paths.staged_offsets(name))
-        back = Sidecar(record=with_checksum(record.model_dump_json()), offsets=offsets, legacy=legacy)
+        back = Sidecar(record=with_checksum(record.as_written()), offsets=offsets, legacy=legacy)
     if replaced is not None:
         staged, segments = paths.quarantine(name, replaced), paths.quarantined_segments(name, replaced)
         back = beside_quarantined(paths, name, replaced)

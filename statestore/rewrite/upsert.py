@@ -64,6 +64,8 @@ class UpsertSpec(NamedTuple):
         Bound of what one partition gets.
     started_ms
         Now, ms since the epoch: timestamp of deletes, and of records whose rows tell none.
+    quarantine_s
+        Age in seconds at which replaced stores are removed, as after a restore.
     """
 
     stores: Sequence[StorePartitionSpec]
@@ -71,6 +73,7 @@ class UpsertSpec(NamedTuple):
     run_bytes: int
     transaction_bytes: int
     started_ms: int
+    quarantine_s: float
 
 
 def require_upsertable(stores: Sequence[StorePartitionSpec]) -> None:
@@ -134,8 +137,8 @@ def upsert(spec: UpsertSpec, report: Callable[[WriteRow], None] = lambda _: None
             kill_switch.reached("upsert, partition written")
     result = []
     for store in chosen:
-        request = RestoreRequest(mode="auto")
-        caught_up = restore(RestoreSpec(store, request, f"upsert-{spec.started_ms}", spec.run_bytes))
+        request, label = RestoreRequest(mode="auto"), f"upsert-{spec.started_ms}"
+        caught_up = restore(RestoreSpec(store, request, label, spec.run_bytes, quarantine_s=spec.quarantine_s))
         kill_switch.reached("upsert, store caught up")
         result.append(written[store.task.partition].model_copy(update={"caught_up": caught_up}))
         report(result[-1])

@@ -91,11 +91,13 @@ class Upserting(NamedTuple):
 
     write: Overwriting
     transaction_bytes: int = TRANSACTION_BYTES
+    quarantine_s: float = 1e9
 
     def carry_out(self) -> list[WriteRow]:
         stage = self.write.staged()
         try:
-            return upsert(UpsertSpec(self.write.specs(), stage, 1 << 24, self.transaction_bytes, T0 + 10))
+            spec = UpsertSpec(self.write.specs(), stage, 1 << 24, self.transaction_bytes, T0 + 10, self.quarantine_s)
+            return upsert(spec)
         finally:
             stage.clear()
 

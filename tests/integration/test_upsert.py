@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,15 @@ from statestore.changelog.partitioner import partition_of
 from statestore.changelog.writer import TransactionalWriter
 from statestore.errors import FencedError, InputError
 from statestore.model import transactional_id
+from statestore.partition.quarantine import quarantined
+from statestore.recovery.restore import restore
+from statestore.recovery.spec import RestoreSpec
 from statestore.reports import Status, WriteRow
+from statestore.requests.restore import RestoreRequest
 from tests.integration import dying
 from tests.integration.broker import T0, consume
 from tests.integration.overwriting import Upserting
+from tests.integration.support import STORE
 from tests.integration.test_overwrite import KEYS, Overwritable
 from tests.oracle.rows import fold
 
@@ -35,7 +42,7 @@ def store(bootstrap_servers: str, tmp_path: Path) -> Overwritable:
     return Overwritable(bootstrap_servers, tmp_path)
 
 
-def upsert(store: Overwritable, **changes: int) -> list[WriteRow]:
+def upsert(store: Overwritable, **changes: float) -> list[WriteRow]:
     return Upserting(store.write._replace(rows=CHANGES), **changes).carry_out()
 
 
@@ -58,6 +65,21 @@ def test_rows_are_put_and_deleted_and_processing_counts_on(store: Overwritable) 
     assert rows(store) == dict.fromkeys(KEYS, b"2") | {
         key: b"1" if value is None else b"42" for key, value in CHANGES.items() if key != b"new"
     } | {b"new": b"5"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("quarantine_s", [0.0, 30 * 86_400.0])
+def test_replaced_stores_are_kept_as_long_as_the_settings_say(store: Overwritable, quarantine_s: float) -> None:
+    old = time.time() - 10 * 86_400
+    for task in range(2):
+        spec = store.app.store_spec(task)
+        request = RestoreRequest(mode="full", force=True)
+        assert restore(RestoreSpec(spec, request, "rebuilt", 1 << 24)).failure is None
+        (replaced,) = quarantined(spec.paths, STORE)
+        os.utime(replaced, (old, old))
+    upsert(store, quarantine_s=quarantine_s)
+    left = [bool(quarantined(store.app.store_spec(task).paths, STORE)) for task in range(2)]
+    assert left == [quarantine_s > 0] * 2
 
 
 @pytest.mark.long

@@ -191,8 +191,9 @@ class StateStoreWriter(DataSourceArrowWriter):
             return work.carry_out()
 
     def _upsert(self, planned: Planned, rows: RowStage, report: Callable[[WriteRow], None]) -> None:
-        largest = number(self._options, "transaction_bytes", 1) or TRANSACTION_BYTES
-        spec = UpsertSpec(planned.stores, rows, self._run_bytes(planned.settings), largest, clock.now_ms())
+        settings, largest = planned.settings, number(self._options, "transaction_bytes", 1) or TRANSACTION_BYTES
+        kept_s = settings.quarantine_days * 86_400
+        spec = UpsertSpec(planned.stores, rows, self._run_bytes(settings), largest, clock.now_ms(), kept_s)
         upsert(spec, report)
 
     def _run_bytes(self, settings: Settings) -> int:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.sql import SparkSession
 
 from statestore import clock
-from statestore.archive.archive import archive_of
+from statestore.archive.archive import ArchiveSpec, archive_of
+from statestore.archive.server_time import server_time_ms
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
@@ -81,6 +82,7 @@ def run(request: ValidateRequest, settings: Settings, catalogue: Catalogue, run_
     # What was built as of a point lies in a directory of its own, wherever the others are.
     here = settings.state_dir.absolute()
     specs = [spec.model_copy(update={"archive": archive}) if spec.state_dir == here else spec for spec in specs]
+    archive_ms = _archive_time(archive, replaced.values())
     stores = [list(of_store) for _, of_store in groupby(specs, lambda spec: spec.store_partition[:2])]
     judged: list[Judged] = []
     rows: list[ValidateRow] = []
@@ -101,7 +103,7 @@ def run(request: ValidateRequest, settings: Settings, catalogue: Catalogue, run_
     if judged and all(found.retry for found in judged):
         raise judged[0].retry or AssertionError
     for of_store, found in zip(stores, judged, strict=True):
-        rows += [_row(spec, found, replaced.get(spec.store_partition, Replaced()), started) for spec in of_store]
+        rows += [_row(spec, found, replaced.get(spec.store_partition, Replaced()), archive_ms) for spec in of_store]
     index = settings.data_docs_dir / "index.html"
     return ValidateReport(
         run_id=run_id,
@@ -244,10 +246,21 @@ def _quarantined(spec: StorePartitionSpec, directory: Path) -> Path:
 # -- what follows -----------------------------------------------------------------------------------------------------
 
 
-def _row(spec: StorePartitionSpec, judged: Judged, replaced: Replaced, started_ms: int) -> ValidateRow:
+def _archive_time(archive: ArchiveSpec | None, replaced: Iterable[Replaced]) -> int:
+    """Return the archive's time (ms), to tell what was replaced before stores are read; 0: no pin will be removed."""
+    if archive is None or all(of.snapshot is None for of in replaced):
+        return 0
+    try:
+        return server_time_ms(archive.open())
+    except StateStoreError as error:
+        _log.warning("validate: snapshots that were replaced stay pinned: %s", error)
+        return 0
+
+
+def _row(spec: StorePartitionSpec, judged: Judged, replaced: Replaced, archive_ms: int) -> ValidateRow:
     store, detail, rollback, quarantine = judged.store, judged.store.detail, None, replaced.quarantine
     if replaced.snapshot is not None and store.verdict == "passed":
-        detail = _unpin(spec, started_ms) or detail
+        detail = _unpin(spec, archive_ms) or detail
     elif replaced.snapshot is not None:
         rollback = reinstate_command(spec, replaced.snapshot)
         kept = f"the snapshot that was replaced is kept, to put it back: {rollback}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from itertools import chain
-from typing import Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
@@ -12,7 +12,7 @@ from statestore.archive.layout import PINS, SETS, STORES, TRASH, SnapshotName, S
 from statestore.archive.manifest import MAX_BYTES
 from statestore.errors import InputError, SnapshotError
 from statestore.model import Name, TopicPartition, check_name
-from statestore.objects.store import ObjectStore
+from statestore.objects.store import ObjectStore, StoredObject
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -89,6 +89,13 @@ class Pin(BaseModel):
         return f"{PINS}/{self.name}.json"
 
 
+class ListedPin(NamedTuple):
+    """A pin, and when it was created by the object store's clock (ms), as no two hosts have the same time."""
+
+    pin: Pin
+    created_ms: int
+
+
 def write_set(objects: ObjectStore, made: SnapshotSet) -> None:
     """Write a set, whose name is its own."""
     objects.create(made.place, made.model_dump_json().encode())
@@ -102,7 +109,8 @@ def sets(objects: ObjectStore, cluster: str, application: str) -> Iterator[Snaps
     SnapshotError
         If one cannot be read: what it keeps is not known.
     """
-    yield from _read_each(objects, f"{SETS}/{cluster}/{application}", SnapshotSet)
+    for _, found in _read_each(objects, f"{SETS}/{cluster}/{application}", SnapshotSet):
+        yield found
 
 
 def newest_set(objects: ObjectStore, cluster: str, application: str) -> SnapshotSet | None:
@@ -139,7 +147,8 @@ def find_set(objects: ObjectStore, uuid: str) -> SnapshotSet:
 
 def all_sets(objects: ObjectStore) -> Iterator[SnapshotSet]:
     """Yield the sets of all applications; see `sets`."""
-    yield from _read_each(objects, SETS, SnapshotSet)
+    for _, found in _read_each(objects, SETS, SnapshotSet):
+        yield found
 
 
 def pin(objects: ObjectStore, made: Pin) -> None:
@@ -183,14 +192,20 @@ def unpin(objects: ObjectStore, name: str) -> None:
 
 
 def pins(objects: ObjectStore) -> Iterator[Pin]:
-    """Yield all pins by name.
+    """Yield all pins by name; see `listed_pins`."""
+    return (found.pin for found in listed_pins(objects))
+
+
+def listed_pins(objects: ObjectStore) -> Iterator[ListedPin]:
+    """Yield all pins by name, with their times.
 
     Raises
     ------
     SnapshotError
         If one cannot be read: what it keeps is not known.
     """
-    yield from _read_each(objects, PINS, Pin)
+    for listed, found in _read_each(objects, PINS, Pin):
+        yield ListedPin(found, listed.modified_ms)
 
 
 def kept_snapshots(objects: ObjectStore) -> set[str]:
@@ -223,10 +238,10 @@ def put_back(objects: ObjectStore, places: Collection[str]) -> list[str]:
     return found
 
 
-def _read_each(objects: ObjectStore, prefix: str, model: type[M]) -> Iterator[M]:
+def _read_each(objects: ObjectStore, prefix: str, model: type[M]) -> Iterator[tuple[StoredObject, M]]:
     for found in sorted(objects.entries(prefix)):
         try:
-            yield _parsed(objects, found.name, model)
+            yield found, _parsed(objects, found.name, model)
         except FileNotFoundError:  # removed meanwhile: it keeps nothing
             continue
 

@@ -13,7 +13,8 @@ from uuid import uuid4
 from statestore import clock, kill_switch
 from statestore.archive.layout import snapshot_place, time_ordered_uuid
 from statestore.archive.manifest import Manifest
-from statestore.archive.pins import Pin, pin, pins, unpin
+from statestore.archive.pins import ListedPin, Pin, listed_pins, pin, unpin
+from statestore.archive.server_time import server_time_ms
 from statestore.archive.snapshots import begin_generation, history, mark_suspect, missing_files
 from statestore.archive.upload import commit
 from statestore.changelog import brokers_clock
@@ -106,18 +107,20 @@ def keep_replaced(spec: StorePartitionSpec, snapshot: Manifest, label: str) -> s
 
 def replaced_by(spec: StorePartitionSpec, label: str) -> str | None:
     """Return the name of the snapshot that a restore has replaced last, or was about to; None if there is none."""
-    made = [one for one in _replaced_pins(spec) if one.by == _restore(label)]
-    place = snapshot_place(max(made, key=lambda one: one.written_ms).snapshots[0]) if made else None
+    made = [one for one in _replaced_pins(spec) if one.pin.by == _restore(label)]
+    last = max(made, key=lambda one: (one.created_ms, one.pin.written_ms), default=None)
+    place = None if last is None else snapshot_place(last.pin.snapshots[0])
     return None if place is None else str(place[1])
 
 
 def unpin_old(objects: ObjectStore, older_than_s: float, *, dry_run: bool) -> tuple[str, ...]:
-    """Remove the pins of what restores have replaced so long ago, by this clock; return what they kept."""
-    before_ms = clock.now_ms() - older_than_s * 1000
-    found = [one for one in pins(objects) if one.name.startswith(REPLACED) and one.written_ms < before_ms]
-    for one in () if dry_run else found:
+    """Remove pins of snapshots that restores replaced so long ago, by the archive's clock; return these snapshots."""
+    found = [one for one in listed_pins(objects) if one.pin.name.startswith(REPLACED)]
+    before_ms = server_time_ms(objects) - older_than_s * 1000 if found else 0
+    old = [one.pin for one in found if one.created_ms < before_ms]
+    for one in () if dry_run else old:
         unpin(objects, one.name)
-    return tuple(name for one in found for name in one.snapshots)
+    return tuple(name for one in old for name in one.snapshots)
 
 
 def release_replaced_pins(spec: StorePartitionSpec, before_ms: int) -> int:
@@ -126,20 +129,22 @@ def release_replaced_pins(spec: StorePartitionSpec, before_ms: int) -> int:
     Parameters
     ----------
     before_ms
-        Wall clock time before the store was read that nobody wants to go back from: what is replaced later stays.
+        Time by the archive's clock (`server_time_ms`) before the store was read that has passed validation: pins of
+        later replacements stay.
     """
     if not lives_in_archive(spec) or spec.archive is None:
         return 0
-    found = [one for one in _replaced_pins(spec) if one.written_ms < before_ms]
+    found = [one.pin for one in _replaced_pins(spec) if one.created_ms < before_ms]
     for one in found:
         unpin(spec.archive.open(), one.name)
     return len(found)
 
 
-def _replaced_pins(spec: StorePartitionSpec) -> list[Pin]:
+def _replaced_pins(spec: StorePartitionSpec) -> list[ListedPin]:
     assert spec.archive is not None
     objects, directory = spec.archive.open(), f"{snapshot_directory(spec, spec.archive)}/"
-    return [one for one in pins(objects) if one.name.startswith(REPLACED) and one.snapshots[0].startswith(directory)]
+    found = (one for one in listed_pins(objects) if one.pin.name.startswith(REPLACED))
+    return [one for one in found if one.pin.snapshots[0].startswith(directory)]
 
 
 def _restore(label: str) -> str:

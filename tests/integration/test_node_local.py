@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,15 +12,16 @@ from typing import Any
 import pytest
 from statestore_jobs.nodes import run_here
 
+from statestore import clock
 from statestore.archive.layout import BLOBS
 from statestore.archive.manifest import Manifest
-from statestore.archive.pins import pins
+from statestore.archive.pins import listed_pins, pins
 from statestore.archive.snapshots import history, mark_suspect
 from statestore.errors import InputError
 from statestore.model import StoreFormat
 from statestore.partition.archived import look_into_archive
 from statestore.partition.generations import snapshot_directory
-from statestore.partition.reinstating import reinstate, release_replaced_pins
+from statestore.partition.reinstating import reinstate, release_replaced_pins, unpin_old
 from statestore.partition.rollback import RollbackSpec, roll_back
 from statestore.partition.snapshots import publish_row, suspect_all
 from statestore.partition.spec import StorePartitionSpec
@@ -438,9 +440,32 @@ def test_what_a_restore_has_replaced_can_be_the_store_again_and_no_copy_of_the_o
         refused = restore(RestoreSpec(nodes.spec_on("c"), request, "unasked", TINY_RUN, diverged=diverged))
         assert refused.failure is not None
         assert "it is here by by a test" in refused.failure.message
-    (kept,) = pins(nodes.objects)
-    assert release_replaced_pins(nodes.spec_on("c"), kept.written_ms) == 0, "it may have been replaced since"
-    assert release_replaced_pins(nodes.spec_on("c"), kept.written_ms + 1) == 1
+    (kept,) = listed_pins(nodes.objects)
+    assert release_replaced_pins(nodes.spec_on("c"), kept.created_ms) == 0, "it may have been replaced since"
+    assert release_replaced_pins(nodes.spec_on("c"), kept.created_ms + 1) == 1
+    assert list(pins(nodes.objects)) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("days_ahead", [-30, 0, 30])
+def test_what_was_replaced_stays_pinned_for_days_of_the_archive_whatever_hosts_say(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, days_ahead: int
+) -> None:
+    nodes.falsify()
+    now_ms, ahead_ms = clock.now_ms, days_ahead * 86_400_000
+    with monkeypatch.context() as patch:  # no test may set the clock of a host
+        patch.setattr(clock, "now_ms", lambda: now_ms() + ahead_ms)
+        nodes.restore_on("b", diverged=True)
+    (kept,) = listed_pins(nodes.objects)
+    with monkeypatch.context() as patch:
+        patch.setattr(clock, "now_ms", lambda: now_ms() - ahead_ms)
+        assert unpin_old(nodes.objects, 3_600, dry_run=False) == ()
+        path = nodes.directory / "archive" / kept.pin.place
+        two_hours_ago = path.stat().st_mtime - 7_200
+        os.utime(path, (two_hours_ago, two_hours_ago))
+        assert unpin_old(nodes.objects, 3_600, dry_run=True) == kept.pin.snapshots
+        assert len(list(pins(nodes.objects))) == 1
+        assert unpin_old(nodes.objects, 3_600, dry_run=False) == kept.pin.snapshots
     assert list(pins(nodes.objects)) == []
 
 

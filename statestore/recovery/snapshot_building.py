@@ -21,6 +21,7 @@ from statestore.partition.judgement import LACKS_VERSIONS, Had, Lost, Supply, ne
 from statestore.partition.replacement import may_lack_versions
 from statestore.partition.snapshots import publish_live, publish_row
 from statestore.partition.spec import StorePartitionSpec
+from statestore.recovery.full import Logs
 from statestore.recovery.planning import store_logs
 from statestore.recovery.restore import failed, restore
 from statestore.recovery.spec import RestoreSpec
@@ -108,7 +109,7 @@ def snapshot_from_log(
             built = restore(spec)
             if built.failure is not None:
                 return built
-            lost = incomplete_log(store) if accept_loss and built.mode == "full" else None
+            lost = incomplete_log(store, store_logs(store)) if accept_loss and built.mode == "full" else None
             if lost is not None:
                 begins = beginning(f"an accepted loss: {lost.why}", newest_generation(store))
                 write_durably(there.paths.snapshot(store.store.name), begins)
@@ -140,9 +141,9 @@ def _begin_generation(store: StorePartitionSpec) -> None:
         )
 
 
-def incomplete_log(store: StorePartitionSpec) -> Lost | None:
+def incomplete_log(store: StorePartitionSpec, logs: Logs) -> Lost | None:
     """Say what a log has lost which its store may have had, so that its fold lacks it; None: nothing."""
-    log = store_logs(store)[store.partition]
+    log = logs[store.partition]
     times = log_times(store, log) if needs_stream_time(store, None, log) else LogTimes()
     lost = rebuild_loss(
         Had(anything=True),

@@ -24,6 +24,7 @@ from statestore.reports import Loss, SnapshotRow, Status
 from statestore.requests.restore import RestoreRequest
 from statestore.rewrite.version_rows import versions_digest
 from statestore.statedir.sidecar import Judgement
+from statestore.verification.logs import AskedLogs
 
 
 class Expected(NamedTuple):
@@ -84,7 +85,12 @@ def whole_restore(store: StorePartitionSpec, label: str, run_bytes: int, *, publ
     return RestoreSpec(store, request, label, run_bytes, publish=publish)
 
 
-def stage(spec: RestoreSpec, position: Mapping[TopicPartition, int] | None, expected: Expected | None) -> Staged:
+def stage(
+    spec: RestoreSpec,
+    position: Mapping[TopicPartition, int] | None,
+    expected: Expected | None,
+    asked: AskedLogs | None = None,
+) -> Staged:
     """Build a store from its new changelog, and make sure that it has the rows that were written to that.
 
     The caller has cleared what was built in the task before (`clear_built`), but for what is still wanted of it.
@@ -95,16 +101,18 @@ def stage(spec: RestoreSpec, position: Mapping[TopicPartition, int] | None, expe
         The input that the rows are of; None: it cannot be told.
     expected
         None: others may have written to the changelog by now.
+    asked
+        Offsets of its changelog that it is built from; None: the current ones.
 
     Raises
     ------
     StoreCorruptedError
         If it has others. Nothing was replaced.
     """
-    store, asked_ms = spec.store, brokers_clock.now_ms(spec.store)
+    store = spec.store
     staging = Staging(store.paths, store.store.name)
     staging.clear_unfinished()
-    logs = store_logs(store)
+    asked_ms, logs = asked or AskedLogs(brokers_clock.now_ms(store), store_logs(store))
     with RestoreProgressWriter(store, None) as progress:
         built = build_full(spec, staging, logs, progress, asked_ms, position)
     found = Expected(check_staged(store, built, "deep"), built.digest or "")

@@ -1,11 +1,11 @@
 """Going back to the changelogs that stores had before an overwrite or a transform, and to the stores of those.
 
-    locks of all tasks -> all that speaks against it -> earlier processes fenced -> journal -> the catalogue names the
-    former changelogs -> the replaced stores are put back -> the journal goes
+    locks of all tasks -> all that speaks against it -> earlier processes fenced -> journal -> stores that are no longer
+    kept are built -> the catalogue names the former changelogs -> the other stores are put back -> the journal goes
 
 The catalogue decides here, too: until it names the former changelogs, nothing has changed. From then on only those
 count: a task with a store of the later one refuses to work, and the next attempt puts back what is left. A replaced
-store that is no longer kept is built from the former changelog.
+store that is no longer kept is built from the former changelog, up to the offsets by which its loss was judged.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statestore import kill_switch
+from statestore.changelog import brokers_clock
 from statestore.changelog.topics import Topics
 from statestore.discovery.changelogs import changelog_spec
-from statestore.errors import InputError
-from statestore.model import TopicPartition
+from statestore.errors import InputError, StateStoreError
+from statestore.model import StorePartition, TopicPartition
 from statestore.partition.grouping import by_store
 from statestore.partition.quarantine import replaced_by
 from statestore.partition.replacement import clear_built
 from statestore.partition.rollback import put_back
 from statestore.partition.spec import StorePartitionSpec
+from statestore.recovery.planning import store_logs
 from statestore.recovery.snapshot_building import incomplete_log
 from statestore.recovery.staging import Staging
 from statestore.reports import Status
@@ -41,9 +43,10 @@ from statestore.rewrite.journal import (
     require_no_other,
     write_journal,
 )
-from statestore.rewrite.staged_stores import clear_staged, replace, stage, whole_restore
+from statestore.rewrite.staged_stores import Staged, clear_staged, replace, stage, whole_restore
 from statestore.statedir.record import read_record
 from statestore.statedir.swap import locked_task
+from statestore.verification.logs import AskedLogs
 
 
 class UndoSpec(NamedTuple):
@@ -122,7 +125,7 @@ class Undo:
         journal = read_journal(first.state_dir, self._rewrite)
         finishes = journal is not None and self._counts(journal)
         if journal is not None and not finishes:  # nothing has come of it
-            remove_journal(first.state_dir, self._rewrite)
+            self._take_back()
         self._journal = journal if journal is not None and finishes else self._begun()
         require_no_other(first.state_dir, self._rewrite, [new.store for new in self._journal.topics.values()])
         self._stores = self._former_stores()
@@ -217,14 +220,21 @@ class Undo:
         more = {where: log.high_watermark - expected[where] for where, log in sorted(logs.items())}
         return {where: count for where, count in more.items() if count}
 
-    def _lost(self) -> list[str]:
-        """Say what former changelogs have lost at their start of which stores must be built."""
-        said = []
-        for store, replaced in self.plan.parts:
-            lost = None if replaced is not None else incomplete_log(store)
-            if lost is not None and lost.status is Status.TRUNCATED:
-                said.append(f"{store.store_partition}: {lost.why}")
-        return said
+    def _require_expected(self) -> None:
+        """Refuse to give up records that are not in the plan, or without --accept-loss."""
+        written = self._written()
+        if written and not self._spec.accept_loss:
+            raise InputError(
+                f"{', '.join(f'{where} has {count} records more' for where, count in written.items())} than the "
+                "rewrite has written: what was processed or appended since would be lost. Say --accept-loss to "
+                "give it up. Nothing was changed"
+            )
+        if written != self.plan.written:
+            raise InputError(
+                f"the later changelogs had {_counted(self.plan.written)} records from after the rewrite when the undo "
+                f"was planned, and have {_counted(written)} now: something still writes to them, or an open "
+                "transaction has ended. Find out what writes to them, then run again. Nothing was changed"
+            )
 
     # -- going back ---------------------------------------------------------------------------------------------------
 
@@ -236,52 +246,88 @@ class Undo:
         InputError
             If something was written since that would be lost, a former changelog has lost what a store is to be built
             of, or the application is running. Nothing was changed.
+        StoreBehindLogStartError
+            If a former changelog loses records while a store is built from it. Nothing was changed.
         """
-        if not self.plan.finishes:
+        if self.plan.finishes:
+            built = self._build()
+        else:
             fence(self._stores)  # else what they write from now on would be lost
             self._topics.require_no_members(self._first.application)
-            if (written := self._written()) and not self._spec.accept_loss:
-                raise InputError(
-                    f"{', '.join(f'{where} has {count} records more' for where, count in written.items())} than the "
-                    "rewrite has written: what was processed or appended since would be lost. Say --accept-loss to "
-                    "give it up. Nothing was changed"
-                )
-            if (lost := self._lost()) and not self._spec.accept_loss:
-                raise InputError(
-                    f"{'; '.join(lost)}. The stores that the rewrite replaced are no longer kept, and a store that is "
-                    "built from such a changelog would lack rows. Say --accept-loss to build it. Nothing was changed"
-                )
+            self._require_expected()
             write_journal(self._first.state_dir, self._journal)
             kill_switch.reached("undo, journal written")
+            try:
+                built = self._build()
+            except (StateStoreError, OSError):
+                self._take_back()
+                raise
             # Whether it was logged is not known if this fails: then the next attempt asks the catalogue.
             self._hooks.adopt([self._adopted(name, new) for name, new in self._journal.topics.items()])
             kill_switch.reached("undo, adopted")
         rows = []
         for store in self._stores:
-            if self._is_back(store):
-                clear_staged([store])
-            else:
-                rows.append(self._go_back(store))
+            if not self._is_back(store):
+                rows.append(self._go_back(store, built.get(store.store_partition)))
             kill_switch.reached("undo, store put back")
         forget_done(self._first.state_dir, self._journal)
         kill_switch.reached("undo, record removed")
         remove_journal(self._first.state_dir, self._rewrite)
         return rows
 
+    def _take_back(self) -> None:
+        clear_staged(self._spec.stores)
+        remove_journal(self._first.state_dir, self._rewrite)
+
+    def _build(self) -> dict[StorePartition, Staged]:
+        """Build the stores that are no longer kept, next to the live ones, from the offsets that loss is judged by.
+
+        Raises
+        ------
+        InputError
+            If former changelogs have lost something at their start.
+        """
+        clear_staged(store for store in self._stores if self._is_back(store))  # left by a killed attempt
+        missing = [store for store, replaced in self.plan.parts if replaced is None]
+        asked = {store.store_partition: AskedLogs(brokers_clock.now_ms(store), store_logs(store)) for store in missing}
+        found = [(store, incomplete_log(store, asked[store.store_partition].logs)) for store in missing]
+        lost = [
+            f"{store.store_partition}: {loss.why}"
+            for store, loss in found
+            if loss is not None and loss.status is Status.TRUNCATED
+        ]
+        if lost and not self._spec.accept_loss:
+            raise InputError(
+                f"{'; '.join(lost)}. The stores that the rewrite replaced are no longer kept, and a store that is "
+                "built from such a changelog would lack rows. Say --accept-loss to build it. "
+                + ("The other stores are put back once you do" if self.plan.finishes else "Nothing was changed")
+            )
+        for paths in {store.paths for store in missing}:
+            clear_built(paths)
+        result = {}
+        for store in missing:
+            spec = whole_restore(store, self._journal.label, self._spec.run_bytes)
+            position = self._new(store).position(store.task.partition)
+            result[store.store_partition] = stage(spec, position, None, asked[store.store_partition])
+        return result
+
     def _adopted(self, name: str, new: NewTopic) -> Adopted:
         assert new.before is not None, "it has a later one"
         return Adopted(new.store, new.described(name), new.before, new.format)
 
-    def _go_back(self, store: StorePartitionSpec) -> Undone:
+    def _go_back(self, store: StorePartitionSpec, built: Staged | None) -> Undone:
         new, begins = self._new(store), f"an undo of {self._journal.undoes}"
-        if (found := self._replaced(store)) is not None:
+        if built is None:
+            found = self._replaced(store)
+            assert found is not None, "it is kept, else it was built"
             quarantine, _ = put_back(store, found, self._journal.label, begins)
             return Undone(store, found, quarantine)
-        clear_built(store.paths)
-        spec = whole_restore(store, self._journal.label, self._spec.run_bytes)
-        staged = stage(spec, new.position(store.task.partition), None)
-        done = replace(staged, f"its rewrite was undone; it has the changelog {new.before}", begins)
+        done = replace(built, f"its rewrite was undone; it has the changelog {new.before}", begins)
         return Undone(store, None, done.quarantine)
+
+
+def _counted(written: Mapping[TopicPartition, int]) -> str:
+    return ", ".join(f"{count} in {where}" for where, count in written.items()) or "no"
 
 
 @contextmanager

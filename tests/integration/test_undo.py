@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from statestore.errors import InputError, InvalidStateError
+from statestore.errors import InputError, InvalidStateError, StoreBehindLogStartError
 from statestore.model import StoreFormat
 from statestore.partition.quarantine import last_replaced, release
 from statestore.reports import Status
+from statestore.rewrite import undo
 from statestore.rewrite.undo import UndoPlan
 from statestore.statedir.lock import locked
 from tests.integration import broker, dying
@@ -42,6 +43,14 @@ def app(bootstrap_servers: str, tmp_path: Path) -> Transformable:
 def left(of: Overwritable) -> list[Path]:
     own = of.app.store_spec().paths.own_dir.parent
     return [*of.left(), *own.glob("done-*"), *own.glob("undo*")]
+
+
+def release_replaced(of: Overwritable, number: int) -> None:
+    paths = of.app.store_spec(number).paths
+    replaced = last_replaced(paths, STORE)
+    assert replaced is not None
+    with locked(paths):
+        release(paths, STORE, replaced.name)
 
 
 def test_an_overwrite_is_undone_and_processing_counts_on(store: Overwritable) -> None:
@@ -94,11 +103,7 @@ def test_a_store_that_is_no_longer_kept_is_built_from_its_changelog(store: Overw
     before, rows, positions = store.now(), store.rows(), [store.app.position(task) for task in range(2)]
     store.write.carry_out()
     store.now()
-    paths = store.app.store_spec(1).paths
-    replaced = last_replaced(paths, STORE)
-    assert replaced is not None
-    with locked(paths):
-        release(paths, STORE, replaced.name)
+    release_replaced(store, 1)
     done = undoing(store).carry_out()
     assert [row.put_back is None for row in done] == [False, True]
     assert (store.now(), store.rows(), store.statuses()) == (before, rows, [Status.OK, Status.OK])
@@ -113,16 +118,72 @@ def test_a_former_changelog_that_has_lost_rows_of_a_store_that_is_no_longer_kept
         broker.delete_records(store.app.servers, before, 3, task)
     store.now()
     written = store.rows()
-    paths = store.app.store_spec(1).paths
-    replaced = last_replaced(paths, STORE)
-    assert replaced is not None
-    with locked(paths):
-        release(paths, STORE, replaced.name)
+    release_replaced(store, 1)
     with pytest.raises(InputError, match=r"0_1: its changelog begins at offset 3\. .*--accept-loss"):
         undoing(store).carry_out()
     assert (store.now(), store.rows(), left(store) != []) == (f"{before}-2", written, True)
     undoing(store, accept_loss=True).carry_out()
     assert (store.now(), store.rows()[0], len(store.rows()[1])) == (before, rows[0], len(rows[1]) - 3)
+
+
+def test_a_log_that_loses_records_after_it_was_judged_changes_nothing(
+    store: Overwritable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = store.now()
+    store.write.carry_out()
+    broker.set_topic_config(store.app.servers, before, cleanup_policy="compact,delete")
+    release_replaced(store, 1)
+    build = undo.stage
+
+    def cut_before(*found: Any) -> Any:
+        broker.delete_records(store.app.servers, before, 3, 1)
+        return build(*found)
+
+    monkeypatch.setattr(undo, "stage", cut_before)  # no other moment is between the judgement and the build
+    with pytest.raises(StoreBehindLogStartError):
+        undoing(store).carry_out()
+    store.assert_written(f"{before}-2")
+    with pytest.raises(InputError, match=r"0_1: its changelog begins at offset 3\. .*--accept-loss"):
+        undoing(store).carry_out()
+
+
+@pytest.mark.long
+def test_records_that_are_written_after_the_plan_was_shown_are_not_given_up(store: Overwritable) -> None:
+    before = store.now()
+    store.write.carry_out()
+    later = store.now()
+    store.process(T0 + 1_000)
+    after = store.rows()
+
+    def written_meanwhile(plan: UndoPlan) -> None:
+        assert plan.written
+        broker.produce(store.app.servers, later, [(b"key-00", b"1")])
+
+    with pytest.raises(InputError, match="when the undo was planned, and have"):
+        undoing(store, accept_loss=True).carry_out(written_meanwhile)
+    assert (store.now(), store.rows()) == (later, after)
+    undoing(store, accept_loss=True).carry_out()
+    assert store.now() == before
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["rewrite, store built", "undo, adopted"])
+def test_a_store_that_is_built_after_a_kill_is_judged_again(store: Overwritable, point: str) -> None:
+    before, rows = store.now(), store.rows()
+    store.write.carry_out()
+    broker.set_topic_config(store.app.servers, before, cleanup_policy="compact,delete")
+    release_replaced(store, 1)
+    dying.die_in(undoing(store), point)
+    broker.delete_records(store.app.servers, before, 3, 1)
+    adopted = point == "undo, adopted"
+    assert store.now() == (before if adopted else f"{before}-2")
+    with pytest.raises(InputError, match=r"0_1: its changelog begins at offset 3\. .*--accept-loss"):
+        undoing(store).carry_out()
+    if not adopted:
+        store.assert_written(f"{before}-2")
+    undoing(store, accept_loss=True).carry_out()
+    assert (store.now(), store.rows()[0], len(store.rows()[1])) == (before, rows[0], len(rows[1]) - 3)
+    assert left(store) == []
 
 
 @pytest.mark.long

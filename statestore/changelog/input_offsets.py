@@ -70,6 +70,19 @@ class OffsetsTopic(NamedTuple):
         return [TopicPartition(self.input.name, number) for number in range(self.input.partitions)]
 
 
+def of_topic(group: GroupOffset | None, input_id: str | None) -> GroupOffset | None:
+    """Return a group's offset, or None if its stamp shows that it is of a former input topic of the same name.
+
+    Kafka deletes the offsets of a deleted topic, unless the group's coordinator did not notice.
+    """
+    if group is None:
+        return None
+    stamp = commit_metadata.decode(group.metadata).stamp
+    if stamp is None or stamp.next_offset != group.next_offset or None in (stamp.input_id, input_id):
+        return group
+    return group if stamp.input_id == input_id else None
+
+
 def is_confirmed(group: GroupOffset | None, topic_id: str) -> bool:
     """Return whether a group's offset was committed in one transaction with its record in a topic of input offsets.
 
@@ -181,7 +194,7 @@ def _decoded(where: TopicPartition, offset: int, value: bytes | None) -> InputOf
 
 def stamped(found: InputOffset, topic_id: str, now_ms: int, *, refreshed: bool = False) -> GroupOffset:
     """Return a group's offset that says which record in a topic of input offsets belongs to it."""
-    stamp = Stamp(topic_id, found.offset, found.sequence, now_ms, refreshed)
+    stamp = Stamp(topic_id, found.offset, found.sequence, now_ms, refreshed, found.topic_id)
     return GroupOffset(found.offset, commit_metadata.encode(found.times._replace(stamp=stamp)))
 
 
@@ -236,8 +249,12 @@ def input_offsets(
     read
         Topics that its tasks read.
     """
-    result = committed_offsets(topics.bootstrap_servers, application, timeout_s)
     found = offsets_topics(topics, application, read)
+    result = {
+        where: its
+        for where, its in committed_offsets(topics.bootstrap_servers, application, timeout_s).items()
+        if where.topic not in found or of_topic(its, found[where.topic].input.topic_id) is not None
+    }
     unconfirmed = [
         partition
         for topic in found.values()

@@ -12,8 +12,9 @@ session stores. Version 1 ends after the partition's time.
 One more entry is the stamp. It says that a record of the same commit is in the application's topic of input offsets
 (`input_offset.py`). Its value is a time of the brokers (ms), its key is text:
 
-    statestore/<topic id>/<input offset>/<sequence number of the commit>/committed or refreshed
+    statestore/<topic id>@<id of the input topic>/<input offset>/<sequence number of the commit>/committed or refreshed
 
+Stamps of earlier versions name no input topic. With it, an offset of an input topic that was recreated since is known.
 Kafka Streams copies entries that it does not know into its own commits. The input offset tells such a copy: a stamp
 counts only for the offset that it names.
 
@@ -41,7 +42,8 @@ UNKNOWN_TIME = -1
 #: Brokers' default of offset.metadata.max.bytes.
 _MAX_BYTES = 4_096
 _STAMP, _COMMITTED, _REFRESHED = "statestore/", "committed", "refreshed"
-_STAMP_KEY = re.compile(rf"{_STAMP}(.+)/([0-9]{{1,19}})/([0-9]{{1,19}})/({_COMMITTED}|{_REFRESHED})")
+_NUMBER = "([0-9]{1,19})"
+_STAMP_KEY = re.compile(rf"{_STAMP}([^@]+)(?:@([^@]+))?/{_NUMBER}/{_NUMBER}/({_COMMITTED}|{_REFRESHED})")
 
 
 class Stamp(NamedTuple):
@@ -59,6 +61,8 @@ class Stamp(NamedTuple):
         Time of the brokers at which the group's offset was written, ms since the epoch.
     refreshed
         The group's offset was written again later, without a commit of the task.
+    input_id
+        Id of the input topic; None: not known.
     """
 
     topic_id: str
@@ -66,6 +70,7 @@ class Stamp(NamedTuple):
     sequence: int
     written_ms: int
     refreshed: bool = False
+    input_id: str | None = None
 
 
 class CommitMetadata(NamedTuple):
@@ -92,7 +97,8 @@ def _encode(metadata: CommitMetadata) -> str:
     entries = dict(metadata.times)
     if (stamp := metadata.stamp) is not None:
         kind = _REFRESHED if stamp.refreshed else _COMMITTED
-        entries[f"{_STAMP}{stamp.topic_id}/{stamp.next_offset}/{stamp.sequence}/{kind}"] = stamp.written_ms
+        topics = stamp.topic_id if stamp.input_id is None else f"{stamp.topic_id}@{stamp.input_id}"
+        entries[f"{_STAMP}{topics}/{stamp.next_offset}/{stamp.sequence}/{kind}"] = stamp.written_ms
     if entries:
         parts.append(_INT32.pack(len(entries)))
         for name, time in entries.items():
@@ -126,7 +132,7 @@ def decode(text: str) -> CommitMetadata:
     stamp: Stamp | None = None
     for found in stamps:
         written_ms = times.pop(found[0])
-        stamp = Stamp(found[1], int(found[2]), int(found[3]), written_ms, found[4] == _REFRESHED)
+        stamp = Stamp(found[1], int(found[3]), int(found[4]), written_ms, found[5] == _REFRESHED, found[2])
     return CommitMetadata(partition_time, times, stamp)
 
 

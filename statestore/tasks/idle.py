@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from statestore.changelog import brokers_clock
 from statestore.changelog.group import ConsumerGroup
+from statestore.changelog.input_offsets import of_topic
 from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import RetryError, StateStoreError
 from statestore.formats import commit_metadata
@@ -107,7 +108,7 @@ def _offset_without_input(spec: TaskSpec, records: dict[str, StoreRecord]) -> in
     with ConsumerGroup(
         spec.bootstrap_servers, spec.application.name, spec.kafka_timeout_s, require_stable=False
     ) as group:
-        found = group.committed(spec.input)
+        found = of_topic(group.committed(spec.input), spec.input_id)
     log = _topics(spec).log_ranges([spec.input])[spec.input]
     if found is None or not max(log.start, spec.input_end) <= found.next_offset <= log.high_watermark:
         return None

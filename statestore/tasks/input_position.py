@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from statestore.changelog.group import ConsumerGroup, committed_offsets
-from statestore.changelog.input_offsets import Continuation, continuation, is_confirmed, read_kept
+from statestore.changelog.input_offsets import Continuation, continuation, is_confirmed, of_topic, read_kept
 from statestore.changelog.reader import first_offset
 from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import InputOffsetError
@@ -78,7 +78,7 @@ def _times(known: CommitMetadata, spec: TaskSpec, stores: TaskStores) -> CommitM
 
 def _recorded(spec: TaskSpec, group: ConsumerGroup, log: LogRange) -> Continuation | None:
     """Return where the group or the topic of input offsets says to continue, or None if neither does."""
-    committed, kept = group.committed(spec.input), None
+    committed, kept = of_topic(group.committed(spec.input), spec.input_id), None
     if committed is None and spec.resume_from_position:  # a person has deleted it, and says so
         return None
     if not spec.exactly_once or not is_confirmed(committed, spec.offsets_id):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from statestore import clock
 from statestore.changelog import brokers_clock
 from statestore.changelog.group import GroupOffset, commit_offsets, committed_offsets
-from statestore.changelog.input_offsets import kept_offsets, offsets_topics, stamped
+from statestore.changelog.input_offsets import kept_offsets, of_topic, offsets_topics, stamped
 from statestore.changelog.topics import Topics
 from statestore.definitions.application import ApplicationDefinition
 from statestore.formats import commit_metadata
@@ -41,7 +41,7 @@ def refresh_offsets(topics: Topics, application: ApplicationDefinition, timeout_
     missing: list[TopicPartition] = []
     for topic in found.values():
         for where in topic.partitions:
-            if (committed := group.get(where)) is None:
+            if (committed := of_topic(group.get(where), topic.input.topic_id)) is None:
                 missing.append(where)
             elif (again := _again(committed, topic.topic_id, now_ms)) is not None:
                 refreshed[where] = again

@@ -45,7 +45,7 @@ from statestore.tasks.input_records import InputRecords
 from statestore.tasks.outgoing import Sent
 from statestore.tasks.processor import Headers
 from statestore.tasks.publishing import open_archive_soon, publish_stores
-from statestore.tasks.shape import check_shape, remember_shape
+from statestore.tasks.shape import check_shape, former_input, remember_shape
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.task_progress import TaskProgressWriter
 from statestore.tasks.task_stores import TaskStores, record_new_stores
@@ -205,6 +205,8 @@ class StreamTask:
         self._stores.recover(ranges, asked_ms)
         metadata = self._find_input_position(ranges)
         self._stores.advance_stream_times(metadata.times)
+        if former_input(spec) is not None:
+            self._stores.forget_positions()
         remember_shape(spec)
         bounds = spec.timestamps.measured(spec)
         self._topology = Topology(spec.application, spec.task, self._stores.by_name, self._output, bounds)

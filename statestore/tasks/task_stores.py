@@ -161,6 +161,12 @@ class TaskStores:
         if first is not None:
             raise first
 
+    def forget_positions(self) -> None:
+        """Forget the input offsets that stores reflect: they are of a former input topic of the same name."""
+        for part in self._stores.values():
+            if part.store.position() and (offset := part.store.committed_offset(part.changelog)) is not None:
+                part.store.commit({part.changelog: offset}, None)
+
     def figures(self) -> tuple[StoreFigures, ...]:
         """Figures of each store so far."""
         return tuple(part.figures() for part in self._stores.values())

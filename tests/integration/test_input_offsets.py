@@ -13,7 +13,7 @@ import pytest
 
 from statestore import clock
 from statestore.changelog import brokers_clock
-from statestore.changelog.group import ConsumerGroup, GroupOffset, commit_offsets
+from statestore.changelog.group import ConsumerGroup, GroupOffset, commit_offsets, committed_offsets
 from statestore.changelog.input_offsets import input_offsets
 from statestore.changelog.topics import OFFSETS_CONFIG, Topics
 from statestore.formats import commit_metadata
@@ -143,6 +143,67 @@ def test_an_input_that_was_made_anew_is_for_a_person_to_continue(application: Ap
     application.set_group_offset(3)
     row = application.run(input_id=after)
     assert (row.failure, row.records_in, row.moved_from) == (None, 2, None)
+
+
+def _recreate(application: Application, rows: list[Row]) -> str:
+    """Delete the input topic, create it again with other records, and return its id."""
+    broker.delete_topic(application.servers, application.input)
+    broker.create_topic(application.servers, application.input)
+    application.send(rows)
+    return Topics(application.servers, 60).require(application.input).topic_id
+
+
+@pytest.mark.short_for("the record and the group's offset-not run")
+@pytest.mark.parametrize("between", ["not run", "refused", "set by a person"])
+@pytest.mark.parametrize("left", ["the record", "the record and the group's offset", "the stores' positions"])
+def test_no_offset_of_a_former_input_is_used_after_it_was_recreated_twice(
+    application: Application, between: str, left: str
+) -> None:
+    topics, where = Topics(application.servers, 60), TopicPartition(application.input, 0)
+    application.send(INPUT)
+    assert application.run(input_id=topics.require(application.input).topic_id).failure is None
+    committed = committed_offsets(application.servers, application.name, 60)
+    second = _recreate(application, [*INPUT, *LATER])
+    if between == "refused":
+        application.fails("InputOffsetError", input_id=second)
+    if between == "set by a person":
+        application.set_group_offset(5)
+        assert application.run(input_id=second).records_in == 0
+        committed = committed_offsets(application.servers, application.name, 60)
+    third = _recreate(application, [*INPUT, *INPUT, *LATER])
+    if left == "the record and the group's offset":  # a coordinator that was not there may not notice a deletion
+        commit_offsets(application.servers, application.name, committed, 60)
+    if left == "the stores' positions":
+        offsets = input_offsets_topic(application.name)
+        broker.delete_topic(application.servers, offsets)
+        broker.create_topic(application.servers, offsets, 1, OFFSETS_CONFIG)
+    assert input_offsets(topics, application.name, [application.input], 60) == {}
+    assert _refresh(application) == 0
+    for resume in (False, True):
+        said = application.fails("InputOffsetError", input_id=third, resume_from_position=resume)
+        assert "was deleted and created anew" in said
+    application.set_group_offset(6)
+    row = application.run(input_id=third)
+    assert (row.failure, row.records_in) == (None, 2)
+    assert input_offsets(topics, application.name, [application.input], 60)[where].next_offset == 8
+
+
+@pytest.mark.short_for("1")
+@pytest.mark.parametrize("records", [0, 1])
+def test_positions_of_stores_in_a_former_input_are_not_resumed_from(application: Application, records: int) -> None:
+    application.send(INPUT)
+    assert application.run(input_id=Topics(application.servers, 60).require(application.input).topic_id).failure is None
+    second = _recreate(application, [(b"a", b"1")][:records])
+    application.set_group_offset(0)
+    assert application.run(input_id=second).records_in == records
+    application.send([*INPUT, *LATER])
+    application.forget_group()
+    if not records:
+        said = application.fails("InputOffsetError", input_id=second, resume_from_position=True)
+        assert "unknown" in said
+        return
+    row = application.run(input_id=second, resume_from_position=True)
+    assert (row.failure, row.records_in) == (None, 5)
 
 
 def test_a_record_that_cannot_be_read_stops_a_task_that_needs_it(application: Application) -> None:

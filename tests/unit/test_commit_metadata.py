@@ -135,6 +135,7 @@ STAMPS = st.builds(
     sequence=st.integers(0, 1 << 62),
     written_ms=INT64,
     refreshed=st.booleans(),
+    input_id=st.none() | st.text(BASE64, min_size=1, max_size=22),
 )
 
 
@@ -148,6 +149,11 @@ def test_a_stamp_counts_for_its_topic_and_its_offset_alone():
     stamp = Stamp("topic", 5, 1, 0)
     found = CommitMetadata(stamp=stamp)
     assert [found.stamp_for(*asked) for asked in [("topic", 5), ("topic", 6), ("other", 5)]] == [stamp, None, None]
+
+
+def test_a_stamp_of_an_earlier_version_names_no_input_topic():
+    text = encode(CommitMetadata(1, {"statestore/topic/id/5/7/refreshed": 9}))
+    assert decode(text) == CommitMetadata(1, {}, Stamp("topic/id", 5, 7, 9, refreshed=True))
 
 
 def test_a_stamp_for_which_there_is_no_room_is_left_out():

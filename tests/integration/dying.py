@@ -124,7 +124,7 @@ def _work(spec: Any, point: str, said: Path | None, hooks: Sequence[Hook]) -> No
     kill_switch.reached, kill_switch.soon = switch.reached, switch.soon
     for hook in hooks:
         hook()
-    row = _WORK[type(spec)](spec)
+    row = _WORK[type(spec)](spec) if type(spec) in _WORK else spec.carry_out()
     print(row) if said is None else said.write_text(row.model_dump_json())
 
 

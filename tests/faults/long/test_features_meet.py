@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
+import statestore.partition.inspection
 import statestore.partition.judgement
 import statestore.partition.quarantine
+import statestore.partition.restore_points
+import statestore.rewrite.adoption
+import statestore.statedir.seal
 import statestore.tasks.input_position
 import statestore.tasks.task_changelogs
 import statestore.tasks.task_store
@@ -19,9 +23,11 @@ from demo.kafka_jars import find_java
 from demo.processes import Processes
 from statestore.partition.judgement import Lost
 from statestore.reports import Contents, Loss
+from statestore.statedir.record import StoreRecord
 from statestore.stores.processor_store import processor_store
 from tests.faults.meeting.counting import COUNTS, HOURLY
 from tests.faults.meeting.machine import FeaturesMeet, machine_on, run_sequences
+from tests.faults.meeting.rocksdb_options import BLOBS
 from tests.interop.kafka_streams import build_driver
 
 SEED = int(os.environ.get("FAULTS_SEED", "1"))
@@ -128,6 +134,48 @@ def catch_a_refusal(machine: FeaturesMeet) -> None:
     machine.process(INPUT, 0)
 
 
+def lose_values(machine: FeaturesMeet) -> None:
+    machine.process(INPUT, 0)
+    machine.change_options(BLOBS)
+    machine.process(INPUT, 0)
+    machine.damage(COUNTS, "lose_blob")
+    machine.verify(COUNTS, "offsets")
+    machine.process(INPUT, 0)
+
+
+def kill_an_append(machine: FeaturesMeet) -> None:
+    machine.process(INPUT, 0)
+    machine.append({b"a": b"40", b"c": None}, "upsert, committed", True)
+    machine.process(INPUT, 0)
+
+
+def kill_an_overwrite_that_is_not_adopted(machine: FeaturesMeet) -> None:
+    machine.process(INPUT, 0)
+    machine.overwrite({b"a": b"40", b"c": b"50"}, "rewrite, judged", "run")
+    machine.process(INPUT, 0)
+
+
+def kill_an_overwrite_that_is_adopted(machine: FeaturesMeet) -> None:
+    machine.process(INPUT, 0)
+    machine.overwrite({b"a": b"40", b"c": b"50"}, "rewrite, adopted", "run")
+    machine.process(INPUT, 0)
+
+
+def outlive_a_delete(machine: FeaturesMeet) -> None:
+    machine.process(INPUT, 0)
+    machine.outlive_a_delete(-1)
+    machine.process(INPUT, 0)
+    machine.outlive_a_delete(1)
+
+
+def restore_from_an_older_archive(machine: FeaturesMeet) -> None:
+    machine.process(INPUT, 0)
+    machine.bring_back_an_archive("nothing", False)
+    machine.bring_back_an_archive("stores", False)
+    machine.bring_back_an_archive("stores and records", False)
+    machine.bring_back_an_archive("stores and records", True)
+
+
 def see_no_row_that_differs(machine: FeaturesMeet) -> None:
     machine.process(INPUT, 0)
     machine.damage(HOURLY, "tamper")
@@ -182,6 +230,28 @@ def _refusals_are_only_raised(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(statestore.tasks.topology, "processor_store", lambda store, _=None: processor_store(store))
 
 
+def _only_tables_have_rows(patch: pytest.MonkeyPatch) -> None:
+    for room in (statestore.partition.inspection, statestore.statedir.seal):
+        patch.setattr(room, "files_with_rows", lambda directory: sorted(directory.glob("*.sst")))
+
+
+def _a_row_is_lost_in_a_rewrite(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        statestore.rewrite.adoption,
+        "_with_values",
+        lambda rows, store: (batch.slice(1) for batch in rows.batches(store.task.partition)),
+    )
+    patch.setattr(statestore.rewrite.adoption, "require_written", lambda *_: None)
+
+
+def _no_store_is_too_old(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(StoreRecord, "whole_ms", lambda _, __, now_ms: now_ms)
+
+
+def _every_snapshot_is_continued(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(statestore.partition.restore_points, "inadmissible", lambda *_: None)
+
+
 def _contents_are(differing: int) -> Callable[[pytest.MonkeyPatch], None]:
     def plant(patch: pytest.MonkeyPatch) -> None:
         compare = statestore.verification.check.compare_contents
@@ -210,6 +280,24 @@ DEFECTS: dict[str, tuple[str, Callable[[FeaturesMeet], None], Callable[[pytest.M
     "a lost store is not filled": ("counted once", lose_a_disk_and_no_record, _nothing_to_replay),
     "a processor commits": ("counted once", use_what_belongs_to_the_task, _stores_are_not_restricted),
     "a processor catches a refusal": ("seen", catch_a_refusal, _refusals_are_only_raised),
+    "lost blob files are not missed": ("seen", lose_values, _only_tables_have_rows),
+    "rows of a killed append are not replayed": ("counted once", kill_an_append, _nothing_to_replay),
+    "an overwrite loses a row": (
+        "counted once",
+        kill_an_overwrite_that_is_not_adopted,
+        _a_row_is_lost_in_a_rewrite,
+    ),
+    "an adopted overwrite loses a row": (
+        "counted once",
+        kill_an_overwrite_that_is_adopted,
+        _a_row_is_lost_in_a_rewrite,
+    ),
+    "a delete that is gone is not missed": ("counted once", outlive_a_delete, _no_store_is_too_old),
+    "a snapshot is used whose log has lost the rest": (
+        "seen",
+        restore_from_an_older_archive,
+        _every_snapshot_is_continued,
+    ),
     "a tail is not replayed": ("counted once", replay_nothing, _nothing_to_replay),
     "differing rows are not seen": ("seen", see_no_row_that_differs, _contents_are(0)),
     "equal rows differ": ("seen", see_differences_everywhere, _contents_are(1)),

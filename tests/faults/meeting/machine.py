@@ -31,7 +31,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 from statestore.partition.quarantine import clean_quarantine, last_replaced, release_validated
 from statestore.partition.rollback import RollbackRow, RollbackSpec, roll_back
 from statestore.recovery.restore import restore
-from statestore.reports import Loss, ProcessRow, RestoreRow, Status
+from statestore.reports import Loss, ProcessRow, RestoreRow, Status, WriteRow
 from statestore.requests.verify import DEPTHS, Depth
 from statestore.statedir.lock import locked
 from statestore.statedir.seal import break_seal
@@ -40,6 +40,8 @@ from statestore.verification.check import verify
 from statestore.verification.options import VerifyOptions
 from tests.faults.meeting.counting import COUNTS, DEFINED, HOURLY, NOTHING, REFUSED, RETENTION_MS, STEPS, Rows, counted
 from tests.faults.meeting.mortal import Row, killed_or
+from tests.faults.meeting.rewrites import APPEND, OVERWRITE
+from tests.faults.meeting.rocksdb_options import OPTIONS
 from tests.faults.meeting.world import SEGMENT_LOST, Damage, Held, World
 from tests.integration.broker import Logged, settle
 from tests.integration.dying import AFTER_COMMIT
@@ -56,14 +58,22 @@ _AT_MOST = {
     "recreate a log": 2,
     "shift the clock": 5,
     "rest for months": 4,
+    "bring back an archive": 1,
+    "outlive a delete": 1,
     "lose a disk": 3,
     "misbehave": 3,
     "change an engine": 5,
+    "change options": 8,
+    "append": 4,
+    "overwrite": 2,
     "change the guarantee": 2,
 }
 _STORES = st.sampled_from([COUNTS, HOURLY])
 _INPUT = st.lists(
     st.tuples(st.sampled_from([b"a", b"b", b"c", b"d"]), st.sampled_from([b"1", b"1", b"1", None])), max_size=5
+)
+_ROWS = st.dictionaries(
+    st.sampled_from([b"a", b"b", b"c", b"e"]), st.sampled_from([b"40", b"50", None]), min_size=1, max_size=3
 )
 _LATER_MS = st.sampled_from([0, 0, 0, 3_000, 70_000, 3 * RETENTION_MS])
 _HOURS = [0, 0, -1, 1, 26, -48, 24 * 40]
@@ -141,7 +151,7 @@ class FeaturesMeet(RuleBasedStateMachine):
         self._well = {COUNTS, HOURLY}
         self._forgotten: set[str] = set()
         self._may_count_again = False
-        self._killed = self._taken_over = False
+        self._killed = self._taken_over = self._foreign = False
         self._number = 0
         self._left = Counter(_AT_MOST)
 
@@ -315,7 +325,12 @@ class FeaturesMeet(RuleBasedStateMachine):
         point=st.sampled_from([None, None, *_RESTORE]),
     )
     def restore(
-        self, name: str, mode: Literal["auto", "tail", "full"], force: bool, accept_loss: bool, point: str | None
+        self,
+        name: str,
+        mode: Literal["auto", "tail", "full", "snapshot"],
+        force: bool,
+        accept_loss: bool,
+        point: str | None,
     ) -> None:
         """Restore a store, perhaps in a process that is killed."""
         spec = self.world.application.restore_spec(
@@ -362,6 +377,80 @@ class FeaturesMeet(RuleBasedStateMachine):
         self._assert_kept(name, before[name], new[name], [])
         self._took("roll back, killed" if row is None else "roll back, refused" if row.failure else "roll back")
 
+    # -- rewrites -----------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self._may_be_rewritten and self._may("append"))
+    @rule(rows=_ROWS, point=st.sampled_from([None, *APPEND]), meanwhile=st.booleans())
+    def append(self, rows: dict[bytes, bytes | None], point: str | None, meanwhile: bool) -> None:
+        """Put and delete rows of the counts; a killed append is done again, perhaps after a run of the task."""
+        if point is not None:
+            self._appended(rows, point)
+            if meanwhile:
+                self.process([(b"a", b"1"), (b"e", b"1")], 0)
+        self._appended(rows, None)
+        self._took("append")
+
+    def _appended(self, rows: dict[bytes, bytes | None], point: str | None) -> None:
+        work = self.world.append(rows)
+
+        def settled() -> WriteRow | None:
+            row = work.carry_out() if point is None else self._killed_or(WriteRow, work, point)
+            if point != "upsert, batch sent":  # that leaves a transaction open
+                self._settle()
+            return row
+
+        row, before, new = self._watch(settled)
+        assert row is None or row.healthy, f"an append to stores that nothing had happened to failed: {row}"
+        assert len(new[COUNTS]) in ((0, len(rows)) if row is None else (len(rows),)), f"kept: a part of {rows}: {new}"
+        assert not new[HOURLY]
+        truth = self.truth[COUNTS]
+        assert truth is not None
+        self.truth[COUNTS] = fold(new[COUNTS], truth)
+        self._assert_kept(COUNTS, before[COUNTS], new[COUNTS], [], falsified=True)
+        if row is not None:
+            self._assert_holds(COUNTS, self.truth[COUNTS] or {})
+        else:
+            self._killed = self._killed or point == "upsert, batch sent"
+
+    @precondition(lambda self: self._may_be_rewritten and self.driver is None and self._may("overwrite"))
+    @rule(rows=_ROWS, point=st.sampled_from([None, *OVERWRITE]), meanwhile=st.sampled_from(["run", "append", None]))
+    def overwrite(self, rows: dict[bytes, bytes | None], point: str | None, meanwhile: str | None) -> None:
+        """Give the counts other rows; a killed overwrite is corrected, perhaps after a run or an append."""
+        given = {key: value or b"0" for key, value in rows.items()}
+        if point is not None:
+            self._overwritten(given, point)
+            if meanwhile == "run":
+                self.process([(b"a", b"1"), (b"e", b"1")], 0)
+            elif meanwhile == "append" and COUNTS in self._well:
+                self._appended({b"e": b"5"}, None)
+        self._overwritten({**given, b"f": b"3"}, None)
+        self._find_well(COUNTS)
+        self._took("overwrite")
+
+    def _overwritten(self, rows: dict[bytes, bytes | None], point: str | None) -> None:
+        work = self.world.overwrite(rows)
+        row, before, new = self._watch(
+            lambda: work.carry_out() if point is None else self._killed_or(WriteRow, work, point)
+        )
+        assert not any(new.values()), f"counted once: an overwrite has logged {new} to the changelogs of before"
+        if self.world.adopt():
+            self._demote(COUNTS)  # its former rows wait in quarantine
+            self.truth[COUNTS] = {key: (value or b"", work.at) for key, value in rows.items()}
+            if row is None:
+                self._well.discard(COUNTS)
+            self.held, _ = self.world.look()
+            logged = self.held[COUNTS].logged
+            assert logged == self.truth[COUNTS], f"counted once: the log has {logged}, and {rows} were given"
+        self._assert_kept(COUNTS, before[COUNTS], new[COUNTS], [])
+        if row is not None:
+            self._assert_holds(COUNTS, self.truth[COUNTS] or {})
+
+    @property
+    def _may_be_rewritten(self) -> bool:
+        """Whether the counts are whole, and have a changelog that is the task's."""
+        whole = len(self._well) == len(self.truth) and self.truth[COUNTS] is not None and self.held[COUNTS].present
+        return whole and not self._killed and not self._taken_over and not self._recreated and not self._foreign
+
     # -- quarantine ---------------------------------------------------------------------------------------------------
 
     @rule(name=_STORES)
@@ -406,7 +495,7 @@ class FeaturesMeet(RuleBasedStateMachine):
     @rule(
         name=_STORES,
         how=st.sampled_from(
-            ["leave_open", "lose_current", "lose_table", "lose_segment", "flip", "lose_store", "tamper"]
+            ["leave_open", "lose_current", "lose_table", "lose_blob", "lose_segment", "flip", "lose_store", "tamper"]
         ),
     )
     def damage(self, name: str, how: str) -> None:
@@ -505,6 +594,7 @@ class FeaturesMeet(RuleBasedStateMachine):
         else:
             self._not_lost(name)
         self.world.recreate(name, records)
+        self._foreign |= name == COUNTS
         self._well.discard(name)
         if known and name not in self._forgotten:
             spec = self._spec(name)
@@ -526,6 +616,53 @@ class FeaturesMeet(RuleBasedStateMachine):
         """Put our clock ahead or back."""
         self.world.ahead_s = hours * 3_600
         self._took("shift the clock")
+
+    @precondition(lambda self: self._logs_give_all and self.world.exactly_once and self._may("bring back an archive"))
+    @rule(lost=st.sampled_from(["nothing", "stores", "stores and records"]), cut=st.booleans())
+    def bring_back_an_archive(self, lost: str, cut: bool) -> None:
+        """Have an archive, put an earlier copy of it in its place, and perhaps lose all that it does not have."""
+        with self.world.archived() as bucket:
+            self.process([(b"a", b"1"), (b"b", b"1")], 0)
+            bucket.back_up()
+            self.process([(b"a", b"1"), (b"b", b"1")], 0)
+            bucket.bring_back()
+            if lost != "nothing":
+                self.lose_disk(lost == "stores and records", 1 if cut else 0)
+            for name in self.truth:
+                self.restore(name, "auto", False, False, None)
+            self.process([(b"a", b"1")], 0)
+            for name in self._well.copy():
+                self.restore(name, "snapshot", True, False, None)
+        self._took("bring back an archive")
+
+    @property
+    def _logs_give_all(self) -> bool:
+        """Whether both stores are whole, and their logs alone give what they have."""
+        whole = (
+            self._may_be_rewritten and self.driver is None and not any(log.start for log in self.world.logs.values())
+        )
+        return whole and all(
+            self._unexpired(name, truth or {}) == self._unexpired(name, self.held[name].logged)
+            for name, truth in self.truth.items()
+        )
+
+    @precondition(lambda self: self._may_be_rewritten and self.world.exactly_once and self._may("outlive a delete"))
+    @rule(hours=st.sampled_from([-1, 1]))
+    def outlive_a_delete(self, hours: float) -> None:
+        """Log a delete that a store lacks until compaction has removed it, then run on a host with another clock."""
+        keys = [key for key in (self.truth[COUNTS] or {}) if key in (b"a", b"b", b"c", b"d")]
+        if not keys:
+            return
+        with self.world.compacting() as forget:
+            self.process_and_die([(min(keys), None)], 0, "Kafka committed, stores not", 1, False)
+            forget(min(keys))
+            self.held, new = self.world.look()
+            self.truth[COUNTS] = None if self.truth[COUNTS] is None else fold(new[COUNTS], self.truth[COUNTS])
+            right_s = self.world.ahead_s
+            self.world.ahead_s = hours * 3_600
+            self.process([], 0)
+            self.world.ahead_s = right_s
+        self._took("outlive a delete")
 
     @precondition(lambda self: not self._killed and self._may("rest for months"))  # no transaction is open by then
     @rule()
@@ -554,6 +691,13 @@ class FeaturesMeet(RuleBasedStateMachine):
         """Keep a store with transactions, or without."""
         self.world.change_engine(name)
         self._took("change an engine")
+
+    @precondition(lambda self: self._may("change options"))
+    @rule(setter=st.sampled_from(OPTIONS))
+    def change_options(self, setter: str | None) -> None:
+        """Open stores with other options of RocksDB."""
+        self.world.change_options(setter)
+        self._took("change options")
 
     @precondition(lambda self: not self._killed and self._may("change the guarantee"))
     @rule()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -15,22 +15,28 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from demo.processes import ServiceError
+from statestore.archive.archive import ArchiveSpec, archive_spec
+from statestore.changelog.topics import Topics
 from statestore.definitions.fields import Engine, Guarantee
 from statestore.errors import InvalidStateError, StoreCorruptedError
 from statestore.formats.offsets import STATUS_OPEN
 from statestore.formats.value_format import value_format
+from statestore.metastore.metastore import Metastore
 from statestore.model import StoreFormat, changelog_topic, input_offsets_topic
 from statestore.partition.quarantine import quarantined
+from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Loss
 from statestore.statedir.sidecar import beside_quarantined
 from statestore.stores.rocksdb import RocksDB
+from statestore.tasks.spec import TaskSpec
 from statestore.verification.options import Depth
 from tests.faults.meeting.counting import COUNTS, DEFINED, HOURLY, RETENTION_MS, STORES, WINDOW_MS, Rows
 from tests.faults.meeting.mortal import shift_clock
 from tests.faults.meeting.places import Log, Salvage
+from tests.faults.meeting.rewrites import Append, Overwrite
 from tests.integration import broker
-from tests.integration.broker import WAIT_S, Logged, produce, settle, wait_for
-from tests.integration.support import Application
+from tests.integration.broker import WAIT_S, Logged, consume, produce, settle, unique, wait_for
+from tests.integration.support import Application, partitions_of, put
 from tests.interop.kafka_streams import Command, Driver, KafkaStreams, Store
 from tests.oracle.rows import fold, unexpired
 
@@ -45,6 +51,10 @@ _SOON_ABORTED = {"commit.interval.ms": "5000", "producer.transaction.timeout.ms"
 #: So that its consumer is soon taken for gone.
 _SOON_GONE = {"session.timeout.ms": "6000"}
 _DAY_MS = 24 * 3_600_000
+#: For so long a delete is kept where compaction is not to be waited for.
+_SOON_MS = 1_000
+_COMPACTED_SOON = {"segment_ms": "200", "min_cleanable_dirty_ratio": "0.001", "max_compaction_lag_ms": "500"}
+_COMPACTED_LATE = {"segment_ms": str(7 * _DAY_MS), "min_cleanable_dirty_ratio": "0.5"}
 _FAMILIES = value_format(StoreFormat.TIMESTAMPED).column_families
 
 
@@ -97,6 +107,36 @@ class Damage(NamedTuple):
     still: Callable[[], bool]
 
 
+class _Application(Application):
+    """The application, whose snapshots are kept while there is an archive."""
+
+    archive: ArchiveSpec | None = None
+
+    def task_spec(self, partition: int = 0, **changes: Any) -> TaskSpec:
+        """Plan a task up to the present end of the input."""
+        return super().task_spec(partition, **{"archive": self.archive, **changes})
+
+    def store_spec(self, partition: int = 0, store: str | None = None, **changes: Any) -> StorePartitionSpec:
+        """Plan a store partition."""
+        return super().store_spec(partition, store, **{"archive": self.archive, **changes})
+
+
+class Bucket(NamedTuple):
+    """Directory of an archive, and of its backup."""
+
+    directory: Path
+    backup: Path
+
+    def back_up(self) -> None:
+        """Keep a copy of all that is there."""
+        shutil.copytree(self.directory, self.backup)
+
+    def bring_back(self) -> None:
+        """Replace the directory with its copy."""
+        shutil.rmtree(self.directory)
+        self.backup.rename(self.directory)
+
+
 class World:
     """One task with its topics and its state directory.
 
@@ -116,7 +156,7 @@ class World:
     def __init__(self, servers: str, directory: Path, driver: Driver | None = None) -> None:
         self.servers = servers
         self.directory = directory
-        self.application = Application(servers, directory, stores=STORES, changelog_config=_LOG_CONFIG).defined(
+        self.application = _Application(servers, directory, stores=STORES, changelog_config=_LOG_CONFIG).defined(
             processor="tests.faults.meeting.counting:count", uncommitted_max_bytes=1 << 24
         )
         self.logs = {store.name: Log(servers, changelog_topic(self.application.name, store.name)) for store in STORES}
@@ -126,6 +166,8 @@ class World:
         self._streams: KafkaStreams | None = None
         self._now = broker.T0 - 2 * _DAY_MS  # brokers refuse records from the future, and steps move time on
         self._salvage = Salvage()
+        self._service_id: str | None = None
+        self._former: list[str] = []
         self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 0, "log_level": 2})
 
     def close(self) -> None:
@@ -134,7 +176,7 @@ class World:
         for log in self.logs.values():
             log.close()
         names = [self.application.input, self.application.output, *(log.topic for log in self.logs.values())]
-        names.append(input_offsets_topic(self.application.name))
+        names += [input_offsets_topic(self.application.name), *self._former]
         names += [] if self._streams is None else [self._streams.input_topic]
         admin = AdminClient({"bootstrap.servers": self.servers})
         for done in admin.delete_topics(names).values():
@@ -238,6 +280,38 @@ class World:
                 WAIT_S,
             )
 
+    # -- rewrites -----------------------------------------------------------------------------------------------------
+
+    def append(self, rows: Mapping[bytes, bytes | None]) -> Append:
+        """Plan to put and delete rows of the counts."""
+        self._now += 1
+        return Append(self.application.store_spec(store=COUNTS), rows, self._now)
+
+    def overwrite(self, rows: Mapping[bytes, bytes | None]) -> Overwrite:
+        """Plan to give the counts other rows; the first time, the definition is put into a catalogue."""
+        if self._service_id is None:
+            self._service_id = unique("service")
+            definition = self.application.definition  # its changelogs let records be deleted
+            metastore = Metastore(self.servers, self._service_id, timeout_s=60)
+            put(metastore, definition, partitions_of(definition, 1))
+        self._now += 1
+        return Overwrite(self._service_id, self.application.store_spec(store=COUNTS), rows, self._now)
+
+    def adopt(self) -> bool:
+        """Use the changelog that the catalogue names for the counts; return whether it is another one."""
+        assert self._service_id is not None
+        catalogue = Metastore(self.servers, self._service_id, timeout_s=60).require_running().catalogue
+        name = catalogue.entry(self.application.name).definition.store(COUNTS).changelog_of(self.application.name)
+        log = self.logs[COUNTS]
+        if name == log.topic:
+            return False
+        self.application.definition = self.application.definition.with_changelog(COUNTS, name)
+        log.close()
+        self._former.append(log.topic)
+        self.logs[COUNTS] = Log(self.servers, name)
+        broker.set_topic_config(self.servers, name, cleanup_policy="compact,delete", retention_ms="-1")
+        return True
+
     # -- changes of the definition ------------------------------------------------------------------------------------
 
     @property
@@ -266,6 +340,10 @@ class World:
             store.model_copy(update={"engine": engine}) if store.name == name else store for store in stores
         )
         self.application.defined(stores=changed)
+
+    def change_options(self, setter: str | None) -> None:
+        """Open stores with other options of RocksDB from here on."""
+        self.application.defined(rocksdb_config_setter=setter)
 
     def change_guarantee(self) -> None:
         """Process at least once from here on, or exactly once."""
@@ -319,10 +397,17 @@ class World:
 
     def lose_table(self, name: str) -> Damage | None:
         """Lose a file of rows; None where there is none."""
-        tables = [path for database in self.databases(name) for path in database.glob("*.sst")]
-        if not tables:
+        return self._lose_largest(name, "*.sst")
+
+    def lose_blob(self, name: str) -> Damage | None:
+        """Lose a file of values; None if no value is in one."""
+        return self._lose_largest(name, "*.blob")
+
+    def _lose_largest(self, name: str, pattern: str) -> Damage | None:
+        found = [path for database in self.databases(name) for path in database.glob(pattern)]
+        if not found:
             return None
-        lost = max(tables, key=lambda path: path.stat().st_size)
+        lost = max(found, key=lambda path: path.stat().st_size)
         lost.unlink()
         return self._damage(name, f"{lost.name} lost", "offsets", "offsets", lambda: not lost.exists())
 
@@ -404,6 +489,38 @@ class World:
                 return database.status()
         except StoreCorruptedError:  # it was left open, and has been damaged since
             return STATUS_OPEN if directory.exists() else None
+
+    # -- the archive --------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def archived(self) -> Iterator[Bucket]:
+        """Keep snapshots of the application in an archive, which goes afterwards."""
+        directory = self.directory / "archive"
+        self.application.archive = archive_spec(f"file://{directory}", WAIT_S, Topics(self.servers, WAIT_S))
+        yield Bucket(directory, directory.with_name("backup"))
+        self.application.archive = None
+        shutil.rmtree(directory)
+
+    # -- compaction ---------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def compacting(self) -> Iterator[Callable[[bytes], None]]:
+        """Compact the log of the counts at once, and yield a function that waits until a key's delete is gone."""
+        topic, kept_ms = self.logs[COUNTS].topic, self.application.delete_retention_ms
+        self.application.delete_retention_ms = _SOON_MS
+        broker.set_topic_config(self.servers, topic, **_COMPACTED_SOON, delete_retention_ms=str(_SOON_MS))
+
+        def forget(key: bytes) -> None:
+            def is_gone() -> bool:
+                produce(self.servers, topic, [(b"z", b"1")], timestamp=int(time.time() * 1000))
+                time.sleep(0.3)  # the newest segment is never compacted, so others must follow it
+                return all(record.key != key for record in consume(self.servers, topic)[0])
+
+            wait_for(is_gone, f"the delete of {key!r} to be compacted away", 2 * WAIT_S)
+
+        yield forget
+        self.application.delete_retention_ms = kept_ms
+        broker.set_topic_config(self.servers, topic, **_COMPACTED_LATE, delete_retention_ms=str(kept_ms))
 
     # -- faults of the log --------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import statestore.changelog.brokers_clock
 import statestore.partition.inspection
 import statestore.partition.judgement
 import statestore.partition.quarantine
@@ -21,6 +22,7 @@ import statestore.tasks.topology
 import statestore.verification.check
 from demo.kafka_jars import find_java
 from demo.processes import Processes
+from statestore import clock
 from statestore.partition.judgement import Lost
 from statestore.reports import Contents, Loss
 from statestore.statedir.record import StoreRecord
@@ -168,6 +170,11 @@ def outlive_a_delete(machine: FeaturesMeet) -> None:
     machine.outlive_a_delete(1)
 
 
+def outlive_a_delete_a_little_behind(machine: FeaturesMeet) -> None:
+    machine.process(INPUT, 0)
+    machine.outlive_a_delete(-30 / 3_600)
+
+
 def restore_from_an_older_archive(machine: FeaturesMeet) -> None:
     machine.process(INPUT, 0)
     machine.bring_back_an_archive("nothing", False)
@@ -244,6 +251,10 @@ def _a_row_is_lost_in_a_rewrite(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(statestore.rewrite.adoption, "require_written", lambda *_: None)
 
 
+def _deletes_have_the_age_that_hosts_say(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(statestore.changelog.brokers_clock, "now_ms", lambda _: clock.now_ms())
+
+
 def _no_store_is_too_old(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StoreRecord, "whole_ms", lambda _, __, now_ms: now_ms)
 
@@ -297,6 +308,11 @@ DEFECTS: dict[str, tuple[str, Callable[[FeaturesMeet], None], Callable[[pytest.M
         "seen",
         restore_from_an_older_archive,
         _every_snapshot_is_continued,
+    ),
+    "deletes have the age that hosts say": (
+        "counted once",
+        outlive_a_delete_a_little_behind,
+        _deletes_have_the_age_that_hosts_say,
     ),
     "a tail is not replayed": ("counted once", replay_nothing, _nothing_to_replay),
     "differing rows are not seen": ("seen", see_no_row_that_differs, _contents_are(0)),

@@ -48,8 +48,11 @@ class Had(NamedTuple):
 
     @property
     def is_unknown(self) -> bool:
-        """True if neither the store nor a record shows what it had, not even that it had nothing."""
-        return not self.anything and (self.record is None or self.record.is_begun)
+        """True if neither the store nor a record shows what it had, not even that it had nothing.
+
+        A task that was killed before its first commit may have left a store that it had only begun.
+        """
+        return (not self.anything or self.uncommitted) and (self.record is None or self.record.is_begun)
 
 
 class Supply(NamedTuple):

@@ -477,6 +477,25 @@ def test_a_lost_store_is_not_begun_with_a_log_that_was_recreated(
     assert app.judged().loss is Loss.NONE, "it is asked again what was accepted"
 
 
+def test_a_store_that_a_killed_task_has_opened_does_not_hide_that_its_log_was_recreated(
+    bootstrap_servers: str, tmp_path: Path
+) -> None:
+    app = OnDisk(bootstrap_servers, tmp_path)
+    app.defined(stores=tuple(store.model_copy(update={"engine": "rocksDB"}) for store in app.definition.stores))
+    app.process(PRECIOUS)
+    broker.delete_topic(bootstrap_servers, app.changelog)
+    create_topic(bootstrap_servers, app.changelog, 1, DELETED)
+    app.lose_disk()
+    app.send([(b"precious-00", b"1")], timestamp=T0 + 200)
+    dying.die_in(app.task_spec(), "database marked open")
+    assert app.live.exists()
+    for depth in ("offsets", "scan", "deep"):
+        found = app.judged(depth)
+        assert (found.action, found.loss, found.loss_cause) == (Action.BY_HAND, Loss.LIKELY, Status.REPLACED)
+    assert app.restoring().failure is not None
+    app.fails("ChangelogReplacedError")
+
+
 def test_a_deliberate_reset_is_completed_as_the_error_says(bootstrap_servers: str, tmp_path: Path) -> None:
     app = OnDisk(bootstrap_servers, tmp_path)
     app.process(PRECIOUS)

@@ -23,7 +23,7 @@ import statestore.verification.check
 from demo.kafka_jars import find_java
 from demo.processes import Processes
 from statestore import clock
-from statestore.partition.judgement import Lost
+from statestore.partition.judgement import Had, Lost
 from statestore.reports import Contents, Loss
 from statestore.statedir.record import StoreRecord
 from statestore.stores.processor_store import processor_store
@@ -116,6 +116,15 @@ def begin_with_a_new_log(machine: FeaturesMeet) -> None:
     machine.recreate_log(COUNTS, 20)
     machine.lose_disk(True, 0)
     machine.process(INPUT, 0)
+
+
+def begin_a_store_and_die(machine: FeaturesMeet) -> None:
+    machine.change_engine(COUNTS)
+    machine.process(INPUT, 0)
+    machine.lose_disk(True, 0)
+    machine.recreate_log(COUNTS, 0)
+    machine.process_and_die(INPUT[:1], 0, "database marked open", 1, False)
+    machine.verify(COUNTS, "offsets")
 
 
 def lose_a_disk_and_no_record(machine: FeaturesMeet) -> None:
@@ -229,6 +238,10 @@ def _commits_show_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(statestore.tasks.task_changelogs.TaskChangelogs, "had_by_commits", lambda *_: None)
 
 
+def _a_begun_store_is_known(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Had, "is_unknown", property(lambda had: not had.anything))
+
+
 def _stores_are_not_restricted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(statestore.tasks.topology, "processor_store", lambda store, _=None: store)
 
@@ -288,6 +301,7 @@ DEFECTS: dict[str, tuple[str, Callable[[FeaturesMeet], None], Callable[[pytest.M
         _the_start_of_a_log_shows_nothing,
     ),
     "a new log is all": ("seen", begin_with_a_new_log, _commits_show_nothing),
+    "a begun store hides what its log was": ("seen", begin_a_store_and_die, _a_begun_store_is_known),
     "a lost store is not filled": ("counted once", lose_a_disk_and_no_record, _nothing_to_replay),
     "a processor commits": ("counted once", use_what_belongs_to_the_task, _stores_are_not_restricted),
     "a processor catches a refusal": ("seen", catch_a_refusal, _refusals_are_only_raised),

@@ -646,7 +646,7 @@ class FeaturesMeet(RuleBasedStateMachine):
             for name, truth in self.truth.items()
         )
 
-    @precondition(lambda self: self._may_be_rewritten and self.world.exactly_once and self._may("outlive a delete"))
+    @precondition(lambda self: self._logs_give_all and self.world.exactly_once and self._may("outlive a delete"))
     @rule(hours=st.sampled_from([-1, -30 / 3_600, 1]))
     def outlive_a_delete(self, hours: float) -> None:
         """Log a delete that a store lacks until compaction has removed it, then run on a host with another clock."""

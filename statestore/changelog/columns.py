@@ -37,11 +37,14 @@ class DecodedRecords(NamedTuple):
     ----------
     headers
         Of each record that has headers: where they begin and end, how many they are, and its row in the columns.
+    committed
+        False if their transaction was aborted.
     """
 
     columns: pa.RecordBatch
     data: Bytes
     headers: Any
+    committed: bool = True
 
 
 def decode(

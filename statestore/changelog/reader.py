@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import groupby
+from operator import itemgetter
 from typing import Self, TypeVar
 
 import pyarrow as pa
@@ -22,7 +24,7 @@ from statestore.changelog.first_offsets import FirstOffsets
 from statestore.changelog.foreign_headers import ForeignHeaders
 from statestore.changelog.header_positions import HeaderPositions
 from statestore.changelog.partition_fetcher import PartitionFetcher, gone
-from statestore.changelog.record_batch import OldFormatError, damaged, delivered, split
+from statestore.changelog.record_batch import OldFormatError, damaged, delivered, split, with_outcomes
 from statestore.changelog.record_headers import RecordsWithHeaders, with_headers
 from statestore.changelog.secure_connection import can_fetch
 from statestore.changelog.stall import Stall
@@ -140,6 +142,26 @@ class LogReader:
             lambda messages: to_batch(messages, values),
         )
 
+    def read_with_aborted(
+        self, start: int, end: int, values: ValueFormat | None = None
+    ) -> Iterator[tuple[pa.RecordBatch, bool]]:
+        """Yield all records as `read` does, each batch with False if its records' transaction was aborted.
+
+        Under `read_committed`, and where the brokers can be asked for record batches (`can_fetch`). Otherwise aborted
+        records are left out as in `read`.
+        """
+        if not can_fetch(client_config(self._servers)):
+            yield from ((batch, True) for batch in self.read(start, end, values))
+            return
+
+        def columns(decoded: DecodedRecords) -> Iterable[tuple[pa.RecordBatch, bool]]:
+            batches: Iterable[pa.RecordBatch] = (decoded.columns,)
+            if values is not None and values.keeps_headers:
+                batches = stored_columns(decoded, self.partition, timestamped=values.timestamped)
+            return ((batch, decoded.committed) for batch in batches)
+
+        yield from self._fetch(start, end, columns, lambda messages: (to_batch(messages, values), True), aborted=True)
+
     def read_records(self, start: int, end: int) -> Iterator[RecordsWithHeaders]:
         """Yield the same records as batches with their headers; see `read`."""
         yield from self._read(
@@ -167,10 +189,14 @@ class LogReader:
         end: int,
         of_decoded: Callable[[DecodedRecords], Iterable[T]],
         of_messages: Callable[[list[Message]], T],
+        *,
+        aborted: bool = False,
     ) -> Iterator[T]:
-        committed, stall_timeout_s = self._read_committed, self._stall_timeout_s
         fetcher = PartitionFetcher(
-            self._servers, self.partition, read_committed=committed, stall_timeout_s=stall_timeout_s
+            self._servers,
+            self.partition,
+            read_committed=self._read_committed,
+            stall_timeout_s=self._stall_timeout_s,
         )
         try:
             while start < end:
@@ -187,13 +213,15 @@ class LogReader:
                     raise damaged(self.partition, batches[0].base_offset, f"it came for offset {start}")
                 if next_offset < end:
                     fetcher.ask_ahead(next_offset)
-                wanted = [batch for batch in delivered(batches, fetched.aborted) if batch.base_offset < end]
-                self._append_times |= any(batch.append_time >= 0 for batch in wanted)
-                for decoded in decode(wanted, fetched.records, start, end, self.partition):
-                    self._positions.add_columns(decoded.data, decoded.headers)
-                    if self._foreign is not None:
-                        self._foreign.add_columns(decoded.data, decoded.headers)
-                    yield from of_decoded(decoded)
+                outcomes = with_outcomes(batches, fetched.aborted)
+                wanted = [found for found in outcomes if found[0].base_offset < end and (found[1] or aborted)]
+                self._append_times |= any(batch.append_time >= 0 for batch, _ in wanted)
+                for committed, some in groupby(wanted, itemgetter(1)):
+                    for decoded in decode((found[0] for found in some), fetched.records, start, end, self.partition):
+                        self._positions.add_columns(decoded.data, decoded.headers)
+                        if self._foreign is not None:
+                            self._foreign.add_columns(decoded.data, decoded.headers)
+                        yield from of_decoded(decoded._replace(committed=committed))
                 start = next_offset
         finally:
             fetcher.close()

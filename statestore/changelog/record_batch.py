@@ -119,7 +119,14 @@ def split(fetched: Bytes, partition: TopicPartition) -> Iterator[Batch]:
 
 
 def delivered(batches: Iterable[Batch], aborted: Sequence[AbortedTransaction]) -> Iterator[Batch]:
-    """Leave out transaction markers, and the batches of aborted transactions.
+    """Leave out transaction markers, and the batches of aborted transactions; see `with_outcomes`."""
+    return (batch for batch, committed in with_outcomes(batches, aborted) if committed)
+
+
+def with_outcomes(
+    batches: Iterable[Batch], aborted: Sequence[AbortedTransaction]
+) -> Iterator[tuple[Batch, bool]]:
+    """Leave out transaction markers; yield each batch with False if its transaction was aborted.
 
     Parameters
     ----------
@@ -136,8 +143,8 @@ def delivered(batches: Iterable[Batch], aborted: Sequence[AbortedTransaction]) -
         if batch.attributes & _CONTROL:
             if batch.producer_id in aborting and _is_abort(batch):
                 aborting.remove(batch.producer_id)
-        elif not (batch.attributes & _TRANSACTIONAL and batch.producer_id in aborting):
-            yield batch
+        else:
+            yield batch, not (batch.attributes & _TRANSACTIONAL and batch.producer_id in aborting)
 
 
 def records_of(batch: Batch, partition: TopicPartition) -> Bytes:

@@ -36,7 +36,7 @@ class RecordsWithHeaders(NamedTuple):
     @classmethod
     def of_decoded(cls, decoded: DecodedRecords, partition: TopicPartition) -> RecordsWithHeaders:
         """Keep what was decoded; of the bytes that it came from, only if there are headers in them."""
-        columns, data, headers = decoded
+        columns, data, headers, _ = decoded
         if not len(headers):
             return cls(columns, None)
         # A copy: the next fetch overwrites the bytes.

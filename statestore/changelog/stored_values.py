@@ -38,7 +38,7 @@ def stored_columns(
     """
     from statestore.changelog import header_kernels  # numba's import takes long, see columns.py
 
-    columns, data, headers = records
+    columns, data, headers, _ = records
     rows = columns.num_rows
     sections = np.zeros((rows, 2), np.int64)  # address and bytes of each row's headers, with their number in front
     odd = np.zeros(len(headers), np.uint8)

@@ -46,7 +46,7 @@ def numbers(array: pa.Array) -> int:
 
 
 @compiled
-def _headers_end(value: Int, size: Int) -> Int:
+def headers_end(value: Int, size: Int) -> Int:
     """Where the headers of a stored value end (formats/headers_value.py); behind its end, if they are none."""
     found = np.uint64(0)
     shift = np.uint64(0)
@@ -105,7 +105,7 @@ def merge_rows(
                     value += 8
                     size -= 8
             elif times == TIMES_BEHIND_HEADERS and size == log_size:
-                front = _headers_end(value, size)
+                front = headers_end(value, size)
                 if front + 8 <= size and load_big_i64(value + front) == UNKNOWN_TIMESTAMP:
                     fits = equal(value, log_value, front)
                     value += front + 8
@@ -196,7 +196,7 @@ def _read_times(ends: int, data: int, rows: int, found: Int64s) -> None:
     for at in range(rows):
         value = data + load_i32(ends + 4 * at)
         size = np.int64(data + load_i32(ends + 4 * at + 4) - value)
-        front = _headers_end(value, size)
+        front = headers_end(value, size)
         found[at] = load_big_i64(value + front) if front + 8 <= size else UNKNOWN_TIMESTAMP
 
 

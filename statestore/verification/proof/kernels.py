@@ -1,0 +1,331 @@
+"""Loops over rows and records for the proof, compiled by numba. Rows are addresses of Arrow buffers.
+
+A key is told by two hashes of 64 bits, a row by one of its bytes without its timestamp, and by that timestamp. What is
+known of a key lies in columns (`Keys`), and a table with open addressing finds its number there: `tag << 32 | number
++ 1` for each key, 0 where a slot is free.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from statestore.bulk.sorting import segment_of
+from statestore.compiled.batches import Address, Bytes, Int64s, UInt64s
+from statestore.compiled.loops import compiled, inlined
+from statestore.compiled.memory import (
+    Int,
+    is_null,
+    load_big_i64,
+    load_i32,
+    load_i64,
+    load_u8,
+    load_u64,
+    mixed,
+    prefetch,
+    xxh64,
+)
+from statestore.formats.timestamped_value import TIMESTAMP_BYTES, UNKNOWN_TIMESTAMP
+from statestore.verification.kernels import NO_TIMES, TIMES_BEHIND_HEADERS, TIMES_IN_FRONT, headers_end
+
+#: So many keys are hashed at once, so that the memory that they need is on its way when it is needed.
+AHEAD = 64
+#: Why a loop ended.
+DONE, KEYS_FULL, INTERVALS_FULL, SHORT_KEY, SHORT_VALUE = range(5)
+#: What the loops keep from batch to batch: keys; closed intervals; rows of the store that come twice, or in the segment
+#: of another time; records taken; records without a key; the largest time in row keys.
+KEYS, INTERVALS, MISPLACED, RECORDS, SKIPPED, STREAM_TIME = range(6)
+STATES = 6
+#: In `Keys.flags`: the store has a row; its current interval begins with a record that need not be in the store.
+STORED, BY_OPTIONAL = 1, 2
+#: In `Keys.first`: no record explains the row. In `Keys.last`: there is none. In `Keys.following`: the interval is open.
+UNEXPLAINED = NO_RECORD = -(1 << 62)
+OPEN = (1 << 63) - 1
+
+
+class Keys(NamedTuple):
+    """Columns with one row for each key.
+
+    Attributes
+    ----------
+    low, high
+        Hashes of the key.
+    prints, times
+        Hash of the row without its timestamp, and that timestamp (ms).
+    segments
+        Start (ms) of the key's segment; of a key-value store this column is empty.
+    first
+        Offset of the record with which the current interval begins: the latest run of records that the row equals.
+    following
+        Offset of the first required record after it that it does not equal.
+    last
+        Offset of the key's last required record.
+    flags
+        `STORED`, `BY_OPTIONAL`.
+    """
+
+    low: UInt64s
+    high: UInt64s
+    prints: UInt64s
+    times: Int64s
+    segments: Int64s
+    first: Int64s
+    following: Int64s
+    last: Int64s
+    flags: Bytes
+
+
+class Intervals(NamedTuple):
+    """Earlier intervals of keys whose rows several runs of records explain: the key's number, and as in `Keys`."""
+
+    keys: Int64s
+    first: Int64s
+    following: Int64s
+
+
+class Layout(NamedTuple):
+    """How rows are compared: where their timestamps are (`kernels.times_of`), and where keys tell their times."""
+
+    times: int
+    suffix_bytes: int
+    interval_ms: int
+    ignores_deletes: bool
+
+
+@compiled
+def second_hash(address: Int, size: Int) -> Int:
+    """Hash bytes independently of XXH64: with it, a key has 128 bits."""
+    end = address + size
+    found = np.uint64(0x27D4EB2F165667C5) ^ np.uint64(size)
+    while address + 8 <= end:
+        found = (found ^ load_u64(address)) * np.uint64(0x9E3779B97F4A7C15)
+        found ^= found >> np.uint64(29)
+        address += 8
+    tail = np.uint64(0)
+    while address < end:
+        tail = (tail << np.uint64(8)) | np.uint64(load_u8(address))
+        address += 1
+    return mixed((found ^ tail) * np.uint64(0xBF58476D1CE4E5B9))
+
+
+@inlined
+def _number_of(low: Int, high: Int, keys: Keys, table: UInt64s) -> tuple[Int, Int]:
+    """Find a key's number, or -1, and its slot, or the free one for it."""
+    mask = np.uint64(len(table) - 1)
+    tag = low >> np.uint64(32)
+    slot = low & mask
+    while True:
+        entry = table[slot]
+        if entry == 0:
+            return np.int64(-1), slot
+        if entry >> np.uint64(32) == tag:
+            number = np.int64(entry & np.uint64(0xFFFFFFFF)) - 1
+            if keys.low[number] == low and keys.high[number] == high:
+                return number, slot
+        slot = (slot + np.uint64(1)) & mask
+
+
+@compiled
+def rebuild(keys: Keys, count: Int, table: UInt64s) -> None:
+    """Enter all keys into an empty table."""
+    mask = np.uint64(len(table) - 1)
+    for number in range(count):
+        low = keys.low[number]
+        slot = low & mask
+        while table[slot] != 0:
+            slot = (slot + np.uint64(1)) & mask
+        table[slot] = (low >> np.uint64(32)) << np.uint64(32) | np.uint64(number + 1)
+
+
+@compiled
+def _split(value: Int, size: Int, times: Int) -> tuple[Int, Int, Int]:
+    """Return a stored value's hash without its timestamp, that timestamp, and 1 if it has room for it."""
+    if times == TIMES_IN_FRONT:
+        if size < TIMESTAMP_BYTES:
+            return np.uint64(0), np.int64(0), 0
+        return xxh64(value + TIMESTAMP_BYTES, size - TIMESTAMP_BYTES), load_big_i64(value), 1
+    if times == TIMES_BEHIND_HEADERS:
+        front = headers_end(value, size)
+        if front + TIMESTAMP_BYTES > size:
+            return np.uint64(0), np.int64(0), 0
+        behind = front + TIMESTAMP_BYTES
+        found = mixed(xxh64(value, front)) + xxh64(value + behind, size - behind)
+        return found, load_big_i64(value + front), 1
+    return xxh64(value, size), np.int64(0), 1
+
+
+@compiled
+def add_rows(
+    place: Address, begin: Int, segment: Int, layout: Layout, keys: Keys, table: UInt64s, state: Int64s
+) -> tuple[Int, Int]:
+    """Enter rows of a store, with values as they are stored; return the row behind the last that was taken, and why."""
+    mask = np.uint64(len(table) - 1)
+    count = state[KEYS]
+    row = begin
+    while row < place.rows:
+        if count >= len(keys.low) or 2 * (count + 1) > len(table):
+            state[KEYS] = count
+            return row, KEYS_FULL
+        at = load_i32(place.key_ends + 4 * row)
+        key, size = place.keys + at, np.int64(load_i32(place.key_ends + 4 * row + 4) - at)
+        if size < layout.suffix_bytes:
+            state[KEYS] = count
+            return row, SHORT_KEY
+        at = load_i32(place.value_ends + 4 * row)
+        value, value_size = place.values + at, np.int64(load_i32(place.value_ends + 4 * row + 4) - at)
+        found, time, fits = _split(value, value_size, layout.times)
+        if not fits:
+            state[KEYS] = count
+            return row, SHORT_VALUE
+        row += 1
+        low, high = xxh64(key, size), second_hash(key, size)
+        number, slot = _number_of(low, high, keys, table)
+        if number >= 0 or segment_of(key, size, layout.suffix_bytes, layout.interval_ms) != segment:
+            state[MISPLACED] += 1
+            continue
+        number = count
+        count += 1
+        table[slot] = (low >> np.uint64(32)) << np.uint64(32) | np.uint64(number + 1)
+        keys.low[number], keys.high[number] = low, high
+        keys.prints[number] = found
+        keys.flags[number] = STORED
+        keys.first[number] = UNEXPLAINED
+        keys.following[number] = OPEN
+        keys.last[number] = NO_RECORD
+        if layout.times != NO_TIMES:
+            keys.times[number] = time
+        if layout.interval_ms:
+            keys.segments[number] = segment
+    state[KEYS] = count
+    return row, DONE
+
+
+@compiled
+def take_records(
+    place: Address,
+    begin: Int,
+    start: Int,
+    required: bool,
+    times_count: bool,
+    layout: Layout,
+    keys: Keys,
+    intervals: Intervals,
+    table: UInt64s,
+    hashes: UInt64s,
+    state: Int64s,
+) -> tuple[Int, Int]:
+    """Take records of the log in their order; return the row behind the last that was taken, and why.
+
+    Parameters
+    ----------
+    start
+        First offset of the log: an absent key is explained from the offset before it on.
+    required
+        Whether their transactions are committed; other records may explain a row, and end no interval.
+    times_count
+        Whether their timestamps are their producers', and so those of the rows.
+    """
+    mask = np.uint64(len(table) - 1)
+    slots = table.ctypes.data
+    count, closed, stream_time = state[KEYS], state[INTERVALS], state[STREAM_TIME]
+    row, stop = np.int64(begin), DONE
+    while row < place.rows and stop == DONE:
+        ahead = min(AHEAD, place.rows - row)
+        for at in range(ahead):
+            key_at = load_i32(place.key_ends + 4 * (row + at))
+            size = load_i32(place.key_ends + 4 * (row + at) + 4) - key_at
+            hashes[at] = xxh64(place.keys + key_at, size)
+            prefetch(slots + 8 * np.int64(hashes[at] & mask))
+        for at in range(ahead):
+            entry = table[hashes[at] & mask]
+            if entry != 0:
+                number = np.int64(entry & np.uint64(0xFFFFFFFF)) - 1
+                prefetch(keys.low.ctypes.data + 8 * number)
+                prefetch(keys.high.ctypes.data + 8 * number)
+                prefetch(keys.prints.ctypes.data + 8 * number)
+                prefetch(keys.first.ctypes.data + 8 * number)
+                prefetch(keys.following.ctypes.data + 8 * number)
+                prefetch(keys.last.ctypes.data + 8 * number)
+        for at in range(ahead):
+            if count >= len(keys.low) or 2 * (count + 1) > len(table):
+                stop = KEYS_FULL
+                break
+            if closed >= len(intervals.keys):
+                stop = INTERVALS_FULL
+                break
+            if is_null(place.keys_valid, place.keys_shift, row):
+                state[SKIPPED] += 1
+                row += 1
+                continue
+            key_at = load_i32(place.key_ends + 4 * row)
+            key, size = place.keys + key_at, np.int64(load_i32(place.key_ends + 4 * row + 4) - key_at)
+            if size < layout.suffix_bytes:
+                stop = SHORT_KEY
+                break
+            deletes = is_null(place.values_valid, place.values_shift, row)
+            if layout.suffix_bytes:
+                stream_time = max(stream_time, load_big_i64(key + size - layout.suffix_bytes))
+            if deletes and layout.ignores_deletes:
+                state[SKIPPED] += 1
+                row += 1
+                continue
+            low, high = hashes[at], second_hash(key, size)
+            number, slot = _number_of(low, high, keys, table)
+            if number < 0:
+                number = count
+                count += 1
+                table[slot] = (low >> np.uint64(32)) << np.uint64(32) | np.uint64(number + 1)
+                keys.low[number], keys.high[number] = low, high
+                keys.flags[number] = 0
+                keys.first[number] = start - 1
+                keys.following[number] = OPEN
+                keys.last[number] = NO_RECORD
+                if layout.interval_ms:
+                    keys.segments[number] = segment_of(key, size, layout.suffix_bytes, layout.interval_ms)
+            stored = keys.flags[number] & STORED != 0
+            same = deletes and not stored
+            if not deletes and stored:
+                value_at = load_i32(place.value_ends + 4 * row)
+                value = place.values + value_at
+                value_size = np.int64(load_i32(place.value_ends + 4 * row + 4) - value_at)
+                if layout.times == TIMES_BEHIND_HEADERS:
+                    found, time, fits = _split(value, value_size, layout.times)
+                    same = fits == 1 and found == keys.prints[number]
+                else:
+                    time = load_i64(place.timestamps + 8 * row)
+                    same = xxh64(value, value_size) == keys.prints[number]
+                if same and layout.times != NO_TIMES and times_count:
+                    same = keys.times[number] == time or keys.times[number] == UNKNOWN_TIMESTAMP
+            offset = load_i64(place.offsets + 8 * row)
+            if same:
+                is_open = keys.first[number] != UNEXPLAINED and keys.following[number] == OPEN
+                if not is_open:
+                    if keys.first[number] != UNEXPLAINED:
+                        intervals.keys[closed] = number
+                        intervals.first[closed] = keys.first[number]
+                        intervals.following[closed] = keys.following[number]
+                        closed += 1
+                    keys.first[number] = offset
+                    keys.following[number] = OPEN
+                    keys.flags[number] = (keys.flags[number] & STORED) | (0 if required else BY_OPTIONAL)
+                elif required:
+                    keys.flags[number] &= STORED
+            elif required and keys.following[number] == OPEN:
+                keys.following[number] = offset
+            if required:
+                keys.last[number] = offset
+            state[RECORDS] += 1
+            row += 1
+    state[KEYS], state[INTERVALS], state[STREAM_TIME] = count, closed, stream_time
+    return row, stop
+
+
+@compiled
+def find_orphans(place: Address, keys: Keys, table: UInt64s, marks: Bytes) -> None:
+    """Mark the rows of a store whose keys have no required record."""
+    for row in range(place.rows):
+        at = load_i32(place.key_ends + 4 * row)
+        key, size = place.keys + at, np.int64(load_i32(place.key_ends + 4 * row + 4) - at)
+        number, _ = _number_of(xxh64(key, size), second_hash(key, size), keys, table)
+        marks[row] = number >= 0 and keys.last[number] == NO_RECORD

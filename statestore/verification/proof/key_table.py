@@ -1,0 +1,178 @@
+"""What the rows of a store and the records of its log show about each key, in some 75 bytes for each."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.bulk.routing import Routing
+from statestore.verification.kernels import NO_TIMES, times_of
+from statestore.compiled.batches import Address, Bytes, address_of, int64_column
+from statestore.changelog.reader import SCHEMA
+from statestore.errors import StoreCorruptedError, TopicMismatchError
+from statestore.formats.value_format import AnyFormat, value_format
+from statestore.verification.proof import kernels
+from statestore.verification.proof.kernels import Intervals, Keys, Layout
+
+_SMALLEST = 1024
+
+
+class KeyTable:
+    """Takes all rows of a store, then the records of its log in their order.
+
+    Parameters
+    ----------
+    routing
+        Which segment a row belongs to.
+    store_format
+        Layout of the rows.
+    start
+        First offset of the log.
+
+    Attributes
+    ----------
+    keys, intervals
+        What was found (`kernels.py`); only the first `key_count` and `interval_count` rows count.
+    """
+
+    def __init__(self, routing: Routing, store_format: AnyFormat, start: int) -> None:
+        layout = value_format(store_format)
+        self._layout = Layout(
+            times_of(layout), routing.suffix_bytes, routing.interval_ms or 0, routing.ignores_deletes
+        )
+        self._start = start
+        self._state = np.zeros(kernels.STATES, np.int64)
+        self._state[kernels.STREAM_TIME] = -1
+        self._hashes = np.zeros(kernels.AHEAD, np.uint64)
+        self._table = np.zeros(2 * _SMALLEST, np.uint64)
+        self.keys = self._columns(_SMALLEST)
+        self.intervals = Intervals(*(np.empty(_SMALLEST, np.int64) for _ in Intervals._fields))
+
+    @property
+    def key_count(self) -> int:
+        """Keys of the store and of the log."""
+        return int(self._state[kernels.KEYS])
+
+    @property
+    def interval_count(self) -> int:
+        """Earlier intervals of keys that have several."""
+        return int(self._state[kernels.INTERVALS])
+
+    @property
+    def misplaced(self) -> int:
+        """Rows of the store that come twice, or lie in the segment of another time."""
+        return int(self._state[kernels.MISPLACED])
+
+    @property
+    def records(self) -> int:
+        """Records with a key that were taken."""
+        return int(self._state[kernels.RECORDS])
+
+    @property
+    def stream_time(self) -> int:
+        """Largest time (ms) in the row keys of the log; -1 before the first, or if keys have no times."""
+        return int(self._state[kernels.STREAM_TIME])
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of memory that the table takes."""
+        return self._table.nbytes + sum(column.nbytes for column in (*self.keys, *self.intervals))
+
+    def add_rows(self, segment: int, rows: pa.RecordBatch) -> None:
+        """Add rows of the store: a batch with `scan.STORED_SCHEMA`.
+
+        Parameters
+        ----------
+        segment
+            Start (ms) of their segment; 0 in a key-value store.
+
+        Raises
+        ------
+        StoreCorruptedError
+            If a key or value is too short.
+        """
+        place, row = _place_of(rows), 0
+        while True:
+            row, stop = kernels.add_rows(place, row, segment, self._layout, self.keys, self._table, self._state)
+            if stop == kernels.DONE:
+                return
+            if stop == kernels.KEYS_FULL:
+                self._grow()
+            else:
+                what = "key" if stop == kernels.SHORT_KEY else "value"
+                raise StoreCorruptedError(f"a stored {what} is too short for its format; restore the store")
+
+    def orphans(self, rows: pa.RecordBatch) -> Bytes:
+        """Return for each row of the store whether its key has no required record (1-byte flags)."""
+        marks = np.zeros(rows.num_rows, np.uint8)
+        kernels.find_orphans(_place_of(rows), self.keys, self._table, marks)
+        return marks
+
+    def take(self, records: pa.RecordBatch, *, required: bool = True, times_count: bool = True) -> None:
+        """Take records of the log: a batch with `changelog.reader.SCHEMA`.
+
+        Parameters
+        ----------
+        required
+            Whether their transactions are committed. Other records may explain a row, but need not be in the store.
+        times_count
+            Whether they have their producers' timestamps, which the rows have, too.
+
+        Raises
+        ------
+        TopicMismatchError
+            If a key is too short for its kind of store.
+        """
+        place, row = address_of(records), 0
+        while True:
+            row, stop = kernels.take_records(
+                place, row, self._start, required, times_count, self._layout, self.keys, self.intervals, self._table,
+                self._hashes, self._state,
+            )  # fmt: skip
+            if stop == kernels.DONE:
+                return
+            if stop == kernels.KEYS_FULL:
+                self._grow()
+            elif stop == kernels.INTERVALS_FULL:
+                self.intervals = Intervals(*(_doubled(column) for column in self.intervals))
+            else:
+                offset, found = records.column(3)[row].as_py(), len(records.column(0)[row].as_py())
+                raise TopicMismatchError(
+                    f"the record at offset {offset} has a key of {found} bytes, expected at least "
+                    f"{self._layout.suffix_bytes}: the changelog is of another kind of store; check the definition"
+                )
+
+    def _columns(self, size: int) -> Keys:
+        def column(kind: type, *, used: bool = True) -> np.ndarray:
+            return np.empty(size if used else 0, kind)
+
+        return Keys(
+            column(np.uint64),
+            column(np.uint64),
+            column(np.uint64),
+            column(np.int64, used=self._layout.times != NO_TIMES),
+            column(np.int64, used=self._layout.interval_ms > 0),
+            column(np.int64),
+            column(np.int64),
+            column(np.int64),
+            column(np.uint8),
+        )
+
+    def _grow(self) -> None:
+        if self.key_count >= len(self.keys.low):
+            self.keys = Keys(*(_doubled(column) for column in self.keys))
+        if 2 * (self.key_count + 1) > len(self._table):
+            self._table = np.zeros(2 * len(self._table), np.uint64)
+            kernels.rebuild(self.keys, self.key_count, self._table)
+
+
+def _place_of(rows: pa.RecordBatch) -> Address:
+    """Return where rows of a store lie; valid while the batch lives."""
+    none = int64_column(np.zeros(rows.num_rows, np.int64))
+    return address_of(pa.RecordBatch.from_arrays([*rows.columns, none, none], schema=SCHEMA))
+
+
+def _doubled(column: np.ndarray) -> np.ndarray:
+    larger = np.empty(2 * len(column), column.dtype)
+    larger[: len(column)] = column
+    return larger

@@ -1,0 +1,120 @@
+"""The offsets at which a log, folded up to there, gives the rows of a store. Pure.
+
+A key's row equals the log within intervals: each begins at a record that the row equals, or before the first record of
+a key that the store lacks, and ends before the next required record that differs. The store is a prefix of its log if
+one offset lies in an interval of every key.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from statestore.compiled.batches import Bools, Int64s
+from statestore.verification.proof.kernels import BY_OPTIONAL, NO_RECORD, OPEN, STORED, UNEXPLAINED
+from statestore.verification.proof.key_table import KeyTable
+
+
+class Range(NamedTuple):
+    """Offsets `first` to `last`, both included."""
+
+    first: int
+    last: int
+
+    def __contains__(self, offset: object) -> bool:
+        return isinstance(offset, int) and self.first <= offset <= self.last
+
+
+class Prefix(NamedTuple):
+    """What the rows of a database show about its position in its log.
+
+    Attributes
+    ----------
+    rows
+        Rows of the store.
+    keys
+        Keys of the store and of the log.
+    offsets
+        Ranges of offsets at which the log gives these rows, in order; empty if it never does.
+    replay_from
+        First offset of the shortest tail of the log whose replay makes the rows those of its end, but for orphans.
+    unexplained
+        Rows that no record of the log explains.
+    by_optional
+        Rows that only a record of an aborted or open transaction explains.
+    orphans
+        Rows whose keys have no committed record at all: a replay never corrects them.
+    """
+
+    rows: int
+    keys: int
+    offsets: tuple[Range, ...]
+    replay_from: int
+    unexplained: int
+    by_optional: int
+    orphans: int
+
+    @property
+    def is_prefix(self) -> bool:
+        """True if the rows are those of the log at some offset."""
+        return bool(self.offsets) and not self.unexplained
+
+    def equals_at(self, offset: int) -> bool:
+        """True if the log gives these rows at an offset."""
+        return not self.unexplained and any(offset in found for found in self.offsets)
+
+
+def find_prefix(table: KeyTable, end: int, segment: int | None = None) -> Prefix:
+    """Find the offsets at which the log gives the rows of a database.
+
+    Parameters
+    ----------
+    table
+        With all rows of the store and all records of its log.
+    end
+        Offset after the last record of the log.
+    segment
+        Start (ms) of the database's segment; None: the store has one database.
+    """
+    keys, count = table.keys, table.key_count
+    own = np.ones(count, np.bool_) if segment is None else keys.segments[:count] == segment
+    first, following, flags = keys.first[:count], keys.following[:count], keys.flags[:count]
+    explained = own & (first != UNEXPLAINED)
+    by_optional = own & (flags & BY_OPTIONAL != 0)
+    final = explained & (following == OPEN) & ~by_optional
+    recorded = own & (keys.last[:count] != NO_RECORD)
+    return Prefix(
+        rows=int((flags[own] & STORED != 0).sum()),
+        keys=int(own.sum()),
+        offsets=_common(table, explained, np.minimum(following - 1, end - 1), end),
+        replay_from=int(keys.last[:count][recorded & ~final].min(initial=end)),
+        unexplained=int((own & ~explained).sum()),
+        by_optional=int(by_optional.sum()),
+        orphans=int((own & ~recorded & (flags & STORED != 0)).sum()),
+    )
+
+
+def _common(table: KeyTable, explained: Bools, stop: Int64s, end: int) -> tuple[Range, ...]:
+    """Return the offsets that lie in an interval of each of these keys."""
+    first = table.keys.first[: table.key_count]
+    earlier = [column[: table.interval_count] for column in table.intervals]
+    several = np.zeros(len(first), np.bool_)
+    several[earlier[0]] = True
+    once, several = explained & ~several, explained & several
+    lowest, highest = int(first[once].max(initial=-1)), int(stop[once].min(initial=end - 1))
+    if lowest > highest:
+        return ()
+    if not several.any():
+        return (Range(lowest, highest),)
+    chosen = several[earlier[0]]
+    begins = np.concatenate([first[several], earlier[1][chosen]]).clip(min=lowest)
+    stops = np.concatenate([stop[several], earlier[2][chosen] - 1]).clip(max=highest)
+    reached = begins <= stops
+    begins, stops = np.sort(begins[reached]), np.sort(stops[reached])
+    candidates = np.unique(begins)
+    # Intervals of one key do not overlap, so each key adds at most one here.
+    covering = np.searchsorted(begins, candidates, "right") - np.searchsorted(stops, candidates, "left")
+    whole = candidates[covering == int(several.sum())]
+    ends = stops[np.searchsorted(stops, whole, "left")]
+    return tuple(Range(*found) for found in zip(whole.tolist(), ends.tolist(), strict=True))

@@ -1,0 +1,138 @@
+"""The offsets that the proof finds are those at which a fold of the log, made record by record, gives the rows."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from statestore.bulk.routing import Routing
+from statestore.changelog.columns import batch_of
+from statestore.model import StoreFormat
+from statestore.verification.proof.key_table import KeyTable
+from statestore.verification.proof.prefix import Prefix, find_prefix
+from statestore.stores.scan import STORED_SCHEMA
+
+_KEYS = [b"", b"a", b"b", b"\0" * 9, b"c" * 70]
+_VALUES = [None, b"", b"1", b"2" * 40]
+
+
+class Record(NamedTuple):
+    """A record; its offset is its place in the log, which has holes for markers."""
+
+    offset: int
+    key: bytes
+    value: bytes | None
+    time: int
+    required: bool
+
+
+Row = tuple[bytes, int]
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[Record]:
+    """Logs of a few keys, with repeated values, markers, and records of aborted transactions."""
+    found, offset = [], draw(st.integers(0, 3))
+    for _ in range(draw(st.integers(0, 14))):
+        key, value = draw(st.sampled_from(_KEYS)), draw(st.sampled_from(_VALUES))
+        found.append(Record(offset, key, value, draw(st.integers(0, 2)), draw(st.integers(0, 4)) > 0))
+        offset += draw(st.integers(1, 2))
+    return found
+
+
+def fold(log: list[Record], upto: int, *, timestamped: bool) -> dict[bytes, Row]:
+    """Return the rows that the required records up to an offset give."""
+    rows: dict[bytes, Row] = {}
+    for record in log:
+        if record.offset > upto or not record.required:
+            continue
+        if record.value is None:
+            rows.pop(record.key, None)
+        else:
+            rows[record.key] = record.value, record.time if timestamped else 0
+    return rows
+
+
+def prefix_of(rows: dict[bytes, Row], log: list[Record], end: int, *, timestamped: bool) -> Prefix:
+    """Find the prefix with the code under test; records come in batches of at most three."""
+    form = StoreFormat.TIMESTAMPED if timestamped else StoreFormat.PLAIN
+    table = KeyTable(Routing(), form, 0)
+    values = [time.to_bytes(8, "big", signed=True) + value if timestamped else value for value, time in rows.values()]
+    stored = [pa.array(column, pa.binary()) for column in (list(rows), values)]
+    table.add_rows(0, pa.RecordBatch.from_arrays(stored, schema=STORED_SCHEMA))
+    for record in log:
+        batch = batch_of([record.key], [record.value], [record.time], [record.offset])
+        table.take(batch, required=record.required)
+    return find_prefix(table, end)
+
+
+def explained_at(row: Row | None, log: list[Record], key: bytes, upto: int, *, timestamped: bool) -> bool:
+    """Return whether a row is what some choice of the key's optional records leaves at an offset. Slow, and plain."""
+    possible: list[Row | None] = [None]
+    for record in (record for record in log if record.key == key and record.offset <= upto):
+        put = None if record.value is None else (record.value, record.time if timestamped else 0)
+        possible = [put] if record.required else [*possible, put]
+    return row in possible
+
+
+@pytest.mark.parametrize("timestamped", [False, True])
+@given(log=logs(), data=st.data())
+def test_a_prefix_is_found_at_all_offsets_that_give_its_rows_and_at_no_other(
+    log: list[Record], data: st.DataObject, timestamped: bool
+) -> None:
+    end = max((record.offset for record in log), default=-1) + data.draw(st.integers(1, 3))
+    rows = fold(log, data.draw(st.integers(-1, end - 1)), timestamped=timestamped)
+    found = prefix_of(rows, log, end, timestamped=timestamped)
+    keys = {record.key for record in log}
+    expected = [
+        upto
+        for upto in range(-1, end)
+        if all(explained_at(rows.get(key), log, key, upto, timestamped=timestamped) for key in keys)
+    ]
+    assert found.is_prefix
+    assert [upto for upto in range(-1, end) if found.equals_at(upto)] == expected
+
+
+@pytest.mark.parametrize("timestamped", [False, True])
+@given(log=logs(), data=st.data())
+def test_replaying_the_tail_corrects_every_explained_row(
+    log: list[Record], data: st.DataObject, timestamped: bool
+) -> None:
+    end = max((record.offset for record in log), default=-1) + 1
+    whole = fold(log, end, timestamped=timestamped)
+    torn: dict[bytes, Row] = {}
+    for key in {record.key for record in log}:  # each key has a position of its own
+        position = data.draw(st.integers(-1, end))
+        row = fold([record for record in log if record.key == key], position, timestamped=timestamped).get(key)
+        if row is not None:
+            torn[key] = row
+    changed = data.draw(st.sampled_from([None, *_KEYS]))
+    if changed is not None:
+        torn[changed] = b"changed", 7
+    found = prefix_of(torn, log, end, timestamped=timestamped)
+    repaired = dict(torn)
+    for record in log:
+        if record.required and record.offset >= found.replay_from:
+            if record.value is None:
+                repaired.pop(record.key, None)
+            else:
+                repaired[record.key] = record.value, record.time if timestamped else 0
+    assert found.unexplained == (changed is not None)
+    left = {key for key in {*repaired, *whole} if repaired.get(key) != whole.get(key)}
+    assert len(left) == found.orphans
+    assert left <= {changed}
+
+
+def test_a_row_of_an_aborted_record_is_replayed_from_the_last_committed_one() -> None:
+    log = [
+        Record(0, b"a", b"1", 0, required=True),
+        Record(1, b"b", b"1", 0, required=True),
+        Record(2, b"a", b"2", 0, required=False),
+        Record(3, b"c", b"2", 0, required=False),
+    ]
+    found = prefix_of({b"a": (b"2", 0), b"b": (b"1", 0), b"c": (b"2", 0)}, log, 5, timestamped=False)
+    assert (found.replay_from, found.by_optional, found.orphans) == (0, 2, 1)

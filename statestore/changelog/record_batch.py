@@ -123,9 +123,7 @@ def delivered(batches: Iterable[Batch], aborted: Sequence[AbortedTransaction]) -
     return (batch for batch, committed in with_outcomes(batches, aborted) if committed)
 
 
-def with_outcomes(
-    batches: Iterable[Batch], aborted: Sequence[AbortedTransaction]
-) -> Iterator[tuple[Batch, bool]]:
+def with_outcomes(batches: Iterable[Batch], aborted: Sequence[AbortedTransaction]) -> Iterator[tuple[Batch, bool]]:
     """Leave out transaction markers; yield each batch with False if its transaction was aborted.
 
     Parameters

@@ -22,6 +22,7 @@ from statestore.partition.archived import lives_in_archive
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import point_and_target, require_free_target
 from statestore.recovery.as_of_source import point_source
+from statestore.recovery.catch_up import find_catch_up
 from statestore.recovery.distributed_plan import builds_there
 from statestore.recovery.full import Logs
 from statestore.recovery.global_mode import decide_global
@@ -316,9 +317,10 @@ def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
         mode, reason, snapshot, logs = "full", found.detail or "asked for", None, store_logs(store)
     else:
         found = verify(store)
-        committed = found.committed
         row = row.model_copy(update={"status": found.status})
-        decided = decide_mode(spec, found)
+        catch_up = find_catch_up(spec, found)
+        decided = decide_mode(spec, found) if catch_up is None else DecidedMode("tail", catch_up.row(found), None)
+        committed = decided.found.committed
         if decided.mode is None:
             return row.model_copy(update={"reason": found.detail or "intact"})
         mode, reason = decided.mode, found.detail or "asked for"

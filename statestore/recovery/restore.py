@@ -42,10 +42,11 @@ from statestore.partition.snapshots import publish_row, suspect_all
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import built_before, claim_target, in_target, point_and_target, require_free_target
 from statestore.recovery.as_of_source import point_source, still_exact
+from statestore.recovery.catch_up import build_caught_up, find_catch_up
 from statestore.recovery.distributed import put_together, remove_builds
 from statestore.recovery.full import Built, Logs, build_full, plan_build, read_range
 from statestore.recovery.global_tables import restore_global
-from statestore.recovery.mode import decide_mode, require_not_chosen
+from statestore.recovery.mode import DecidedMode, decide_mode, require_not_chosen
 from statestore.recovery.older_layout import move_offsets_out
 from statestore.recovery.planning import (
     require_disk,
@@ -218,7 +219,8 @@ def _replace(
     spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: RestoreProgressWriter, told: AskedLogs | None
 ) -> RestoreRow:
     store, name = spec.store, spec.store.store.name
-    decided = decide_mode(spec, found)
+    catch_up = find_catch_up(spec, found)
+    decided = decide_mode(spec, found) if catch_up is None else DecidedMode("tail", catch_up.row(found), None)
     mode, found = decided.mode, decided.found
     staging = Staging(store.paths, name)
     with staging.alone(store.lock_wait_s):
@@ -257,14 +259,17 @@ def _replace(
                 built = _build_anew(spec, staging, logs, progress, asked_ms)
             else:
                 require_disk(spec, mode, tail_logs(logs, found.committed))
-                built = build_replayed(spec, logs, found.committed, progress, asked_ms)
+                if catch_up is None:
+                    built = build_replayed(spec, logs, found.committed, progress, asked_ms)
+                else:
+                    built = build_caught_up(spec, catch_up, logs, progress)
             progress.phase("checking")
             keys = check_staged(store, built, spec.request.check)
         kill_switch.reached("restore, built, not swapped")
         record = _record(spec, built, logs, built.since_ms)
         if snapshot is not None:
             record = record.model_copy(update=snapshot.record.model_dump(include={"needed_from", "adopted"}))
-        if mode == "tail":  # the new store has all that the old one has
+        if mode == "tail" and catch_up is None:  # the new store has all that the old one has
             record = record.model_copy(update=_begun(store))
             found = found.model_copy(update={"loss": Loss.NONE})
         covered = decided.needs is not None and snapshot is not None and not against

@@ -6,14 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from statestore.bulk.routing import routing_of
 from statestore.changelog.topics import Topics
+from statestore.formats.offsets import COLUMN_FAMILY, STATUS_OPEN
 from statestore.partition.spec import StorePartitionSpec
+from statestore.reports import Action, Status
+from statestore.statedir.seal import break_seal
 from statestore.stores.rocksdb import RocksDB
+from statestore.stores.table import DeletedRange
 from statestore.verification.contents import databases
 from statestore.verification.options import VerifyOptions
 from statestore.verification.proof.closed import Proof, is_provable, prove
 from tests.integration import broker
-from tests.integration.kinds import ALL_STORES, changes, logged
+from tests.integration.kinds import ALL_STORES, changes, logged, stored
 
 PROVABLE = [
     pytest.param(kind, marks=[pytest.mark.long] if store.values.keeps_headers else [])
@@ -68,3 +73,42 @@ def test_a_damaged_row_is_found(bootstrap_servers: str, tmp_path: Path, damage: 
     # A lost row is as before its first record: torn, not unexplained.
     assert (found.unexplained, found.orphans) == {"changed": (1, 0), "lost": (0, 0), "added": (1, 1)}[damage]
     assert found.replay_from == (51 if damage == "added" else 7)
+
+
+def leave_open(spec: StorePartitionSpec, rows: dict[bytes, bytes | None]) -> None:
+    """Write rows that were never committed, and leave the store as a killed application does, without its offset."""
+    break_seal(spec.paths, spec.store.name)
+    family = spec.store.values.column_families[0]
+    for segment, directory in databases(spec).items():
+        database = RocksDB(directory, spec.store.values.column_families)
+        own = {key: value for key, value in rows.items() if routing_of(spec.store).place(key)[0] == segment}
+        database.write({family: own}, status=STATUS_OPEN, ranges={COLUMN_FAMILY: [DeletedRange(b"", b"\xff")]})
+        database.sync()
+        database.close()
+
+
+@pytest.mark.parametrize("kind", PROVABLE)
+def test_a_store_that_was_left_open_is_caught_up_from_where_its_rows_are(
+    bootstrap_servers: str, tmp_path: Path, kind: str
+) -> None:
+    store = ALL_STORES[kind]
+    rows = changes(store, 300, seed=2)
+    application = logged(bootstrap_servers, tmp_path, store, rows[:270])
+    application.restore("full")
+    spec = application.store_spec()
+    here = stored(spec, spec.live)
+    aborted = [row for row in changes(store, 300, seed=3)[260:] if row[1] is not None]
+    broker.transaction(bootstrap_servers, application.changelog, aborted, end="abort")
+    broker.transaction(bootstrap_servers, application.changelog, rows[270:])
+    uncommitted = aborted[-1][0]
+    leave_open(spec, {max(here): None, min(here): here[max(here)], uncommitted: here[min(here)]})
+    found = application.verify()
+    assert (found.status, found.action) == (Status.UNCLEAN, Action.FULL)
+    done = application.restore(label="caught up")
+    assert (done.before, done.outcome) == (Status.UNCLEAN, "restored")
+    caught_up = stored(spec, spec.live)
+    assert application.verify("deep").status is Status.OK
+    assert application.restore("full", force=True).mode == "full"
+    assert stored(spec, spec.live) == caught_up
+    assert done.mode == "tail"
+    assert done.records < 270

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from statestore.bulk.routing import Routing
 from statestore.changelog.columns import batch_of
 from statestore.model import StoreFormat
+from statestore.stores.scan import STORED_SCHEMA
 from statestore.verification.proof.key_table import KeyTable
 from statestore.verification.proof.prefix import Prefix, find_prefix
-from statestore.stores.scan import STORED_SCHEMA
 
 _KEYS = [b"", b"a", b"b", b"\0" * 9, b"c" * 70]
 _VALUES = [None, b"", b"1", b"2" * 40]

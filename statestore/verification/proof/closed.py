@@ -12,19 +12,25 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from statestore.bulk.digest import Digest
 from statestore.bulk.routing import routing_of
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange
 from statestore.errors import unreadable_is_damaged
+from statestore.model import StoreFormat
 from statestore.partition.spec import StorePartitionSpec
 from statestore.sst.layout import OtherLayoutError
 from statestore.stores.scan import ScannedDatabase
 from statestore.verification.exclusions import live_segments
 from statestore.verification.options import VerifyOptions
 from statestore.verification.proof.key_table import KeyTable
-from statestore.verification.proof.prefix import Prefix, find_prefix
+from statestore.verification.proof.prefix import Prefix, find_prefix, merged
 from statestore.verification.row_files import rows_from_files
 from statestore.verification.time_ordered import time_ordered_rows
+
+#: Memory for each key while it grows, and how many times the memory of a sorted run all of them may have.
+KEY_BYTES = 110
+_RUNS_OF_MEMORY = 6
 
 
 class Proof(NamedTuple):
@@ -39,11 +45,20 @@ class Proof(NamedTuple):
         Offset after the last record that was read.
     misplaced
         Rows that come twice, or lie in the segment of another time.
+    digests
+        Of the rows of each database.
+    append_times
+        Some records have their broker's time, so their timestamps were not compared.
+    orphan_keys
+        Of the orphans, if they were asked for.
     """
 
     prefixes: Mapping[int, Prefix]
     end: int
     misplaced: int
+    digests: Mapping[int, Digest]
+    append_times: bool
+    orphan_keys: tuple[bytes, ...] = ()
 
     @property
     def replay_from(self) -> int:
@@ -59,6 +74,25 @@ class Proof(NamedTuple):
     def unexplained(self) -> int:
         """Rows that no record of the log explains."""
         return sum(found.unexplained for found in self.prefixes.values()) + self.misplaced
+
+    @property
+    def digest(self) -> Digest:
+        """Digest of the rows of all databases that count."""
+        found = Digest(StoreFormat.PLAIN)
+        for segment in self.prefixes.keys() & self.digests.keys():
+            found.add_digest(self.digests[segment].rows, self.digests[segment].hexdigest())
+        return found
+
+    def merged(self, other: Proof) -> Proof:
+        """Return what this part of the keys and another one show together."""
+        ours, theirs = dict(self.prefixes), dict(other.prefixes)
+        both = {at: merged(ours[at], theirs[at]) for at in ours.keys() & theirs.keys()}
+        return self._replace(
+            prefixes={**ours, **theirs, **both},
+            misplaced=self.misplaced + other.misplaced,
+            append_times=self.append_times or other.append_times,
+            orphan_keys=(*self.orphan_keys, *other.orphan_keys),
+        )
 
     def equals_at(self, offset: int) -> bool:
         """True if the log gives exactly these rows at an offset."""
@@ -76,7 +110,12 @@ def is_provable(spec: StorePartitionSpec) -> bool:
 
 
 def prove(
-    spec: StorePartitionSpec, databases: Mapping[int, Path], log: LogRange, options: VerifyOptions
+    spec: StorePartitionSpec,
+    databases: Mapping[int, Path],
+    log: LogRange,
+    options: VerifyOptions,
+    *,
+    name_orphans: bool = False,
 ) -> Proof | None:
     """Find the offsets of its log that a store equals.
 
@@ -86,6 +125,8 @@ def prove(
         Its closed databases, or links to them, by the start (ms) of the segment.
     log
         Offsets of its log, asked for after the databases were closed or linked.
+    name_orphans
+        Read the store again for the keys of orphans.
 
     Returns
     -------
@@ -102,13 +143,26 @@ def prove(
         If the log's start has moved since it was asked for.
     """
     try:
-        found = _prove(spec, databases, log, options, from_files=True)
+        found = _prove(spec, databases, log, options, from_files=True, name_orphans=name_orphans)
     except OtherLayoutError:
         found = None
     else:
         if found is None or not found.unexplained:
             return found
-    return _prove(spec, databases, log, options, from_files=False)  # RocksDB decides what is damaged, and how
+    # RocksDB decides what is damaged, and how.
+    return _prove(spec, databases, log, options, from_files=False, name_orphans=name_orphans)
+
+
+def parts_of(spec: StorePartitionSpec, databases: Mapping[int, Path], options: VerifyOptions) -> int:
+    """Return how many passes a proof makes, each over a part of the keys, so that its memory is bounded."""
+    rows = 0
+    for directory in databases.values():
+        database = ScannedDatabase(directory, spec.store.values)
+        try:
+            rows += database.entries()
+        finally:
+            database.close()
+    return 1 + rows * KEY_BYTES // (_RUNS_OF_MEMORY * options.run_bytes)
 
 
 def _prove(
@@ -118,17 +172,33 @@ def _prove(
     options: VerifyOptions,
     *,
     from_files: bool,
+    name_orphans: bool,
 ) -> Proof | None:
-    table = KeyTable(routing_of(spec.store), spec.store.values, log.start)
-    with unreadable_is_damaged():
-        for segment, directory in databases.items():
-            for batch in _rows(spec, segment, directory, options, from_files=from_files):
-                table.add_rows(segment, batch)
-    if not _read_log(spec, table, log, options):
-        return None
-    end = max(log.last_stable, log.high_watermark)
-    prefixes = {found: find_prefix(table, end, at) for found, at in _judged(spec, table, databases)}
-    return Proof(prefixes, end, table.misplaced)
+    routing, values = routing_of(spec.store), spec.store.values
+    proof, parts = None, parts_of(spec, databases, options)
+    for part in range(parts):
+        table = KeyTable(routing, values, log.start, part=part, parts=parts)
+        digests = {segment: Digest(values) for segment in databases}
+        with unreadable_is_damaged():
+            for segment, directory in databases.items():
+                for batch in _rows(spec, segment, directory, options, from_files=from_files):
+                    table.add_rows(segment, batch)
+                    if part == 0:
+                        digests[segment].add_stored(*batch.columns)
+        records = _Log(spec, log, options)
+        records.read(table)
+        if values.keeps_headers and records.has_positions:
+            return None
+        end = max(log.last_stable, log.high_watermark)
+        prefixes = {segment: find_prefix(table, end, chosen) for segment, chosen in _judged(spec, table, databases)}
+        found = Proof(prefixes, end, table.misplaced, digests, records.append_times)
+        if found.orphans and name_orphans:
+            for segment in prefixes.keys() & databases.keys():
+                for batch in _rows(spec, segment, databases[segment], options, from_files=from_files):
+                    keys = batch.column(0).filter(pa.array(table.orphans(batch).view(np.bool_))).to_pylist()
+                    found = found._replace(orphan_keys=(*found.orphan_keys, *keys))
+        proof = found if proof is None else proof.merged(found)
+    return proof
 
 
 def _rows(
@@ -146,23 +216,38 @@ def _rows(
         database.close()
 
 
-def _read_log(spec: StorePartitionSpec, table: KeyTable, log: LogRange, options: VerifyOptions) -> bool:
-    """Take the records of a log, also those of aborted and open transactions; False if they have positions that count."""
-    values = spec.store.values
-    ranges = ((log.start, log.last_stable, True), (max(log.start, log.last_stable), log.high_watermark, False))
-    for start, end, committed in ranges:
-        with LogReader(
-            spec.bootstrap_servers,
-            spec.partition,
-            read_committed=committed,
-            stall_timeout_s=spec.kafka_timeout_s,
-        ) as reader:
-            for batch, decided in reader.read_with_aborted(start, end, values):
-                options.give_way()
-                table.take(batch, required=decided and committed, times_count=not reader.append_times)
-            if values.keeps_headers and reader.position:
-                return False
-    return True
+class _Log:
+    """Reads a log with the records of aborted and open transactions.
+
+    Attributes
+    ----------
+    append_times
+        Some records have their broker's time in the place of their own.
+    has_positions
+        Some records have positions among their headers.
+    """
+
+    def __init__(self, spec: StorePartitionSpec, log: LogRange, options: VerifyOptions) -> None:
+        self._spec = spec
+        self._options = options
+        self._ranges = (
+            (log.start, log.last_stable, True),
+            (max(log.start, log.last_stable), log.high_watermark, False),
+        )
+        self.append_times = self.has_positions = False
+
+    def read(self, table: KeyTable) -> None:
+        """Add all records to a table."""
+        spec = self._spec
+        for start, end, committed in self._ranges:
+            with LogReader(
+                spec.bootstrap_servers, spec.partition, read_committed=committed, stall_timeout_s=spec.kafka_timeout_s
+            ) as reader:
+                for batch, decided in reader.read_with_aborted(start, end, spec.store.values):
+                    self._options.give_way()
+                    table.take(batch, required=decided and committed, times_count=not reader.append_times)
+                self.append_times = self.append_times or reader.append_times
+                self.has_positions = self.has_positions or bool(reader.position)
 
 
 def _judged(

@@ -39,7 +39,7 @@ KEYS, INTERVALS, MISPLACED, RECORDS, SKIPPED, STREAM_TIME = range(6)
 STATES = 6
 #: In `Keys.flags`: the store has a row; its current interval begins with a record that need not be in the store.
 STORED, BY_OPTIONAL = 1, 2
-#: In `Keys.first`: no record explains the row. In `Keys.last`: there is none. In `Keys.following`: the interval is open.
+#: In `Keys.first`: no record explains the row. In `Keys.last`: there is none. In `Keys.following`: none differs yet.
 UNEXPLAINED = NO_RECORD = -(1 << 62)
 OPEN = (1 << 63) - 1
 
@@ -85,12 +85,24 @@ class Intervals(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """How rows are compared: where their timestamps are (`kernels.times_of`), and where keys tell their times."""
+    """How rows are compared.
+
+    Attributes
+    ----------
+    times
+        Where their timestamps are, as of `verification.kernels.times_of`.
+    suffix_bytes, interval_ms, ignores_deletes
+        As of `Routing`; `interval_ms` is 0 in a key-value store.
+    part, parts
+        Only keys whose second hash leaves this remainder are taken.
+    """
 
     times: int
     suffix_bytes: int
     interval_ms: int
     ignores_deletes: bool
+    part: int
+    parts: int
 
 
 @compiled
@@ -124,6 +136,11 @@ def _number_of(low: Int, high: Int, keys: Keys, table: UInt64s) -> tuple[Int, In
             if keys.low[number] == low and keys.high[number] == high:
                 return number, slot
         slot = (slot + np.uint64(1)) & mask
+
+
+@inlined
+def _is_of_part(high: Int, layout: Layout) -> bool:
+    return bool(layout.parts == 1 or high % np.uint64(layout.parts) == np.uint64(layout.part))
 
 
 @compiled
@@ -160,7 +177,6 @@ def add_rows(
     place: Address, begin: Int, segment: Int, layout: Layout, keys: Keys, table: UInt64s, state: Int64s
 ) -> tuple[Int, Int]:
     """Enter rows of a store, with values as they are stored; return the row behind the last that was taken, and why."""
-    mask = np.uint64(len(table) - 1)
     count = state[KEYS]
     row = begin
     while row < place.rows:
@@ -180,6 +196,8 @@ def add_rows(
             return row, SHORT_VALUE
         row += 1
         low, high = xxh64(key, size), second_hash(key, size)
+        if not _is_of_part(high, layout):
+            continue
         number, slot = _number_of(low, high, keys, table)
         if number >= 0 or segment_of(key, size, layout.suffix_bytes, layout.interval_ms) != segment:
             state[MISPLACED] += 1
@@ -231,7 +249,7 @@ def take_records(
     count, closed, stream_time = state[KEYS], state[INTERVALS], state[STREAM_TIME]
     row, stop = np.int64(begin), DONE
     while row < place.rows and stop == DONE:
-        ahead = min(AHEAD, place.rows - row)
+        ahead: Int = min(AHEAD, place.rows - row)
         for at in range(ahead):
             key_at = load_i32(place.key_ends + 4 * (row + at))
             size = load_i32(place.key_ends + 4 * (row + at) + 4) - key_at
@@ -271,6 +289,9 @@ def take_records(
                 row += 1
                 continue
             low, high = hashes[at], second_hash(key, size)
+            if not _is_of_part(high, layout):
+                row += 1
+                continue
             number, slot = _number_of(low, high, keys, table)
             if number < 0:
                 number = count

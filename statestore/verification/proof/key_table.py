@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.bulk.routing import Routing
-from statestore.verification.kernels import NO_TIMES, times_of
-from statestore.compiled.batches import Address, Bytes, address_of, int64_column
 from statestore.changelog.reader import SCHEMA
+from statestore.compiled.batches import Address, Bytes, address_of, int64_column
 from statestore.errors import StoreCorruptedError, TopicMismatchError
 from statestore.formats.value_format import AnyFormat, value_format
+from statestore.verification.kernels import NO_TIMES, times_of
 from statestore.verification.proof import kernels
 from statestore.verification.proof.kernels import Intervals, Keys, Layout
 
@@ -28,6 +28,8 @@ class KeyTable:
         Layout of the rows.
     start
         First offset of the log.
+    part, parts
+        Which of so many parts of the keys it takes.
 
     Attributes
     ----------
@@ -35,10 +37,10 @@ class KeyTable:
         What was found (`kernels.py`); only the first `key_count` and `interval_count` rows count.
     """
 
-    def __init__(self, routing: Routing, store_format: AnyFormat, start: int) -> None:
+    def __init__(self, routing: Routing, store_format: AnyFormat, start: int, *, part: int = 0, parts: int = 1) -> None:
         layout = value_format(store_format)
         self._layout = Layout(
-            times_of(layout), routing.suffix_bytes, routing.interval_ms or 0, routing.ignores_deletes
+            times_of(layout), routing.suffix_bytes, routing.interval_ms or 0, routing.ignores_deletes, part, parts
         )
         self._start = start
         self._state = np.zeros(kernels.STATES, np.int64)

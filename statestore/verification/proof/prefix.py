@@ -65,6 +65,20 @@ class Prefix(NamedTuple):
         return not self.unexplained and any(offset in found for found in self.offsets)
 
 
+def merged(one: Prefix, other: Prefix) -> Prefix:
+    """Return what two parts of the keys of a database show together."""
+    common = ((max(a.first, b.first), min(a.last, b.last)) for a in one.offsets for b in other.offsets)
+    return Prefix(
+        rows=one.rows + other.rows,
+        keys=one.keys + other.keys,
+        offsets=tuple(Range(first, last) for first, last in common if first <= last),
+        replay_from=min(one.replay_from, other.replay_from),
+        unexplained=one.unexplained + other.unexplained,
+        by_optional=one.by_optional + other.by_optional,
+        orphans=one.orphans + other.orphans,
+    )
+
+
 def find_prefix(table: KeyTable, end: int, segment: int | None = None) -> Prefix:
     """Find the offsets at which the log gives the rows of a database.
 

@@ -1,0 +1,137 @@
+"""Catching up a store whose own offset is missing or cannot be trusted: its rows show where the replay begins.
+
+A store that was left open can have uncommitted rows, and Kafka Streams 4.3 clears its offsets while it runs. A proof
+(verification/proof) finds the shortest tail of the log that corrects every row. Rows whose keys have no committed
+record are deleted. The database is linked, so that no second copy is on disk.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from statestore import clock
+from statestore.changelog.topics import LogRange, Topics
+from statestore.discovery.changelogs import log_ranges
+from statestore.formats.offsets import COLUMN_FAMILY, STATUS_CLOSED
+from statestore.partition.archived import lives_in_archive
+from statestore.partition.replacement import staged_context
+from statestore.partition.spec import StorePartitionSpec
+from statestore.recovery.full import Built, Logs
+from statestore.recovery.restore_progress import RestoreProgressWriter
+from statestore.recovery.spec import RestoreSpec
+from statestore.recovery.tail import building, link_store, replay_staged
+from statestore.reports import Loss, Status, VerifyRow
+from statestore.stores.open import build_store
+from statestore.stores.rocksdb import RocksDB, column_families
+from statestore.verification.contents import databases
+from statestore.verification.options import VerifyOptions
+from statestore.verification.proof.closed import Proof, is_provable, prove
+
+_DELETED_AT_ONCE = 10_000
+
+
+class CatchUp(NamedTuple):
+    """How a store is caught up.
+
+    Attributes
+    ----------
+    before
+        Last offset that is not replayed.
+    orphans
+        Keys of rows to delete.
+    asked_ms
+        Wall clock time before the log was read to find this (ms).
+    """
+
+    before: int
+    orphans: tuple[bytes, ...]
+    asked_ms: int
+
+    def row(self, found: VerifyRow) -> VerifyRow:
+        """Return what verification found, with the offset that is proven. Only orphans can be lost."""
+        loss = found.loss if self.orphans else Loss.NONE
+        return found.model_copy(update={"committed": self.before, "loss": loss})
+
+
+def find_catch_up(spec: RestoreSpec, found: VerifyRow) -> CatchUp | None:
+    """Find the tail that corrects a store; None if it must be rebuilt.
+
+    Parameters
+    ----------
+    found
+        What verification found; the caller has held the task's lock since.
+    """
+    store, request = spec.store, spec.request
+    if request.mode != "auto" or request.force or spec.diverged or spec.from_log or not _has_lost_its_offset(found):
+        return None
+    if store.changelog is None or not is_provable(store) or not store.live.exists() or lives_in_archive(store):
+        return None
+    if found.loss is Loss.LIKELY and found.loss_cause is not Status.TRUNCATED:
+        return None
+    asked_ms, topics = clock.now_ms(), Topics(store.bootstrap_servers, store.kafka_timeout_s)
+    log = log_ranges(topics, [store])[store.partition]
+    proof = prove(store, databases(store), log, VerifyOptions(run_bytes=spec.run_bytes), name_orphans=True)
+    if proof is None or proof.misplaced or not _has_all_before(proof, log):
+        return None
+    begin = min(proof.replay_from, log.last_stable)
+    return None if begin <= log.start else CatchUp(begin - 1, proof.orphan_keys, asked_ms)
+
+
+def _has_lost_its_offset(found: VerifyRow) -> bool:
+    """Return whether the store is intact as far as is known, except that its offset cannot be used."""
+    return found.status is Status.UNCLEAN or (found.status is Status.LAGGING and found.committed is None)
+
+
+def _has_all_before(proof: Proof, log: LogRange) -> bool:
+    """Return whether the rows have all that the log had before its start.
+
+    They do if they are those of an offset in the log. A row whose record is gone is no evidence of that.
+    """
+    if log.start == 0:
+        return True
+    begun = all(found.offsets and found.offsets[0].first >= log.start for found in proof.prefixes.values())
+    return begun and not proof.orphans and not proof.unexplained
+
+
+def build_caught_up(spec: RestoreSpec, how: CatchUp, logs: Logs, progress: RestoreProgressWriter) -> Built:
+    """Build the store in the staging directory from links to the live one, and replay the tail.
+
+    Raises
+    ------
+    StoreBehindLogStartError
+        If it took so long that deletes may be gone from the log.
+    """
+    store = spec.store
+    with building(store) as staged:
+        link_store(store, staged)
+        for directory in store.store.store_kind.databases(staged):
+            _set_offset(store, directory, how.before)
+        if how.orphans:
+            _delete(store, how)
+        return replay_staged(spec, logs, how.before, progress, how.asked_ms, how.asked_ms)
+
+
+def _set_offset(store: StorePartitionSpec, directory: Path, offset: int) -> None:
+    """Mark a database as closed at an offset."""
+    families = [name for name in column_families(directory) if name != COLUMN_FAMILY]
+    database = RocksDB(directory, families)
+    try:
+        database.write({}, {store.partition: offset}, status=STATUS_CLOSED)
+        database.sync()
+    finally:
+        database.close()
+
+
+def _delete(store: StorePartitionSpec, how: CatchUp) -> None:
+    opened = build_store(store.store)
+    opened.init(staged_context(store, read_only=False))
+    clean = False
+    try:
+        for at in range(0, len(how.orphans), _DELETED_AT_ONCE):
+            keys = how.orphans[at : at + _DELETED_AT_ONCE]
+            opened.apply_changelog(keys, [None] * len(keys), [0] * len(keys))
+        opened.commit({store.partition: how.before})
+        clean = True
+    finally:
+        opened.close(clean=clean)

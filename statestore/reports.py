@@ -30,6 +30,7 @@ class Status(StrEnum):
     CORRUPT = "CORRUPT"
     DOWNGRADED = "DOWNGRADED"
     DIVERGED = "DIVERGED"
+    WRONG_OFFSET = "WRONG_OFFSET"
     REPARTITIONED = "REPARTITIONED"
     UNKNOWN_FORMAT = "UNKNOWN_FORMAT"
     OLD_FORMAT = "OLD_FORMAT"
@@ -39,6 +40,11 @@ class Status(StrEnum):
     def healthy(self) -> bool:
         """True if no action is needed."""
         return self in (Status.OK, Status.EMPTY, Status.OLD_FORMAT)
+
+    @property
+    def is_found_by_rows(self) -> bool:
+        """True if only a comparison of the rows with the changelog finds it, so that a restore needs its report."""
+        return self in (Status.DIVERGED, Status.WRONG_OFFSET)
 
 
 class Loss(StrEnum):
@@ -262,6 +268,11 @@ class Contents(_Row):
     log_digest: Text = Field(default="", description="digest of the compared rows of the log")
     sample: float | None = Field(default=None, description="fraction of the key ranges compared; None: all of them")
     first: tuple[DifferingKey, ...] = Field(default=(), description="the first keys that differ, in the store's order")
+    offsets: tuple[tuple[Int64, Int64], ...] = Field(
+        default=(),
+        description="ranges of changelog offsets, both ends included, at which the changelog gives exactly the rows of "
+        "the store; empty: not proven",
+    )
     brokers_timestamps: bool = Field(
         default=False,
         description="the log has the brokers' timestamps, so the timestamps of the store were not compared",

@@ -51,7 +51,7 @@ def after_verify(rows: Sequence[VerifyRow], report: Location | None, *, named: b
         labels = [row.label for row in mending]
         names = labels if named and len(labels) <= _LABELS else _of_applications(mending)
         which = [*names, *_carried(_SELECTING)]
-        if not any(row.status is Status.DIVERGED for row in mending):
+        if not any(row.status.is_found_by_rows for row in mending):
             steps.append((_command("restore", *which), f"restore {_count(mending)}"))
         else:  # what only deep verification finds, a restore knows from the report
             found = "found.json" if report is None else str(report)

@@ -469,9 +469,16 @@ def _seen_end(seen: Inspection) -> int | None:
 
 
 def with_contents(found: VerifyRow, contents: Contents) -> VerifyRow:
-    """Add what deep verification compared to a row; rows that differ make the store DIVERGED."""
+    """Add what deep verification compared to a row; rows that differ make the store DIVERGED.
+
+    Rows that its log gives at other offsets make it WRONG_OFFSET.
+    """
     keys = contents.store_rows if contents.sample is None else None
     found = found.model_copy(update={"contents": contents, "keys": keys})
+    if contents.offsets and not any(first <= (found.committed or 0) <= last for first, last in contents.offsets):
+        where = ", ".join(f"{first} to {last}" for first, last in contents.offsets[:3])
+        said = f"its committed offset is {found.committed}, but its rows are those of its changelog at offsets {where}"
+        return in_trouble(found, Status.WRONG_OFFSET, said)
     if not contents.differing:
         return found
     said = (

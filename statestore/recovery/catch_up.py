@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statestore import clock
+from statestore.archive.grown_from import put_in_place_by
 from statestore.changelog.topics import LogRange, Topics
 from statestore.discovery.changelogs import log_ranges
 from statestore.formats.offsets import COLUMN_FAMILY, STATUS_CLOSED
@@ -21,7 +22,7 @@ from statestore.recovery.full import Built, Logs
 from statestore.recovery.restore_progress import RestoreProgressWriter
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.tail import building, link_store, replay_staged
-from statestore.reports import Loss, Status, VerifyRow
+from statestore.reports import Action, Loss, Status, VerifyRow
 from statestore.stores.open import build_store
 from statestore.stores.rocksdb import RocksDB, column_families
 from statestore.verification.contents import databases
@@ -63,11 +64,15 @@ def find_catch_up(spec: RestoreSpec, found: VerifyRow) -> CatchUp | None:
         What verification found; the caller has held the task's lock since.
     """
     store, request = spec.store, spec.request
-    if request.mode != "auto" or request.force or spec.diverged or spec.from_log or not _has_lost_its_offset(found):
+    if request.mode != "auto" or (request.force and not spec.diverged) or spec.from_log:
+        return None
+    if not spec.diverged and not _has_lost_its_offset(found):
         return None
     if store.changelog is None or not is_provable(store) or not store.live.exists() or lives_in_archive(store):
         return None
     if found.loss is Loss.LIKELY and found.loss_cause is not Status.TRUNCATED:
+        return None
+    if put_in_place_by(store.paths, store.store.name) is not None:  # its log need not give its rows
         return None
     asked_ms, topics = clock.now_ms(), Topics(store.bootstrap_servers, store.kafka_timeout_s)
     log = log_ranges(topics, [store])[store.partition]
@@ -79,8 +84,8 @@ def find_catch_up(spec: RestoreSpec, found: VerifyRow) -> CatchUp | None:
 
 
 def _has_lost_its_offset(found: VerifyRow) -> bool:
-    """Return whether the store is intact as far as is known, except that its offset cannot be used."""
-    return found.status is Status.UNCLEAN or (found.status is Status.LAGGING and found.committed is None)
+    """Return whether a store can be read, but its own offset does not tell which tail it needs."""
+    return found.status is Status.UNCLEAN or (found.status is Status.LAGGING and found.action is Action.FULL)
 
 
 def _has_all_before(proof: Proof, log: LogRange) -> bool:

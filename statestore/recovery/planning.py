@@ -33,6 +33,7 @@ from statestore.recovery.staging import Staging, next_offsets
 from statestore.recovery.task_cleanup import size_of
 from statestore.reports import Failure, RestorePlanRow
 from statestore.statedir.seal import known_files
+from statestore.statedir.swap import locked_task
 from statestore.verification.check import verify
 
 #: Rate of one Spark task that durations are estimated with; `make bench-restore` measures the machine's own.
@@ -318,7 +319,8 @@ def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
     else:
         found = verify(store)
         row = row.model_copy(update={"status": found.status})
-        catch_up = find_catch_up(spec, found)
+        with locked_task(store.paths, store.lock_wait_s):
+            catch_up = find_catch_up(spec, found)
         decided = decide_mode(spec, found) if catch_up is None else DecidedMode("tail", catch_up.row(found), None)
         committed = decided.found.committed
         if decided.mode is None:

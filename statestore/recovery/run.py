@@ -23,7 +23,7 @@ from statestore.recovery.many import Runner, cut_by_length, plan_many, require_p
 from statestore.recovery.planning import RECORDS_PER_S, require_partitions
 from statestore.recovery.restore_metrics import progress_exported
 from statestore.recovery.spec import RestoreSpec
-from statestore.reports import Action, RestorePlanReport, RestoreReport, Status, VerifyReport, read_report
+from statestore.reports import Action, RestorePlanReport, RestoreReport, VerifyReport, read_report
 from statestore.requests.restore import RestoreRequest
 
 
@@ -60,7 +60,7 @@ def restore_specs(
     if request.verify_report is not None:
         # Only a comparison with the log finds these, so nothing less thorough may find them whole again.
         verified = read_report(request.verify_report, VerifyReport)
-        diverged = {row.label for row in verified.rows if row.status is Status.DIVERGED}
+        diverged = {row.label for row in verified.rows if row.status.is_found_by_rows}
     if request.target is not None:
         request = request.model_copy(update={"target": request.target.absolute()})
     # Its snapshots may have the same rows.

@@ -50,7 +50,7 @@ from statestore.verification.exclusions import (
 from statestore.verification.in_memory import InMemoryComparison
 from statestore.verification.kernels import hashes_of, numbers_in
 from statestore.verification.options import VerifyOptions, nobody_waits
-from statestore.verification.proof.closed import is_provable, parts_of, prove
+from statestore.verification.proof.closed import Proof, is_provable, parts_of, prove
 from statestore.verification.row_files import count as count_database
 from statestore.verification.row_files import rows_from_files
 from statestore.verification.sampling import Sample, choose, some_keys
@@ -166,17 +166,29 @@ def compare_contents(
 
 
 def _proven(spec: StorePartitionSpec, committed: int, log: LogRange, options: VerifyOptions) -> Contents | None:
-    """Compare without sorting: the store equals its log at the committed offset, or None if that is not proven."""
+    """Compare without sorting; None if the store is not proven to equal its log at any offset."""
     if options.sample is not None or not is_provable(spec):
         return None
     here = databases(spec)
     if parts_of(spec, here, options) > _MOST_PASSES:
         return None
     proof = prove(spec, here, log, options)
-    if proof is None or proof.append_times or not proof.equals_at(committed):
+    if proof is None or proof.append_times or not _is_decided(spec, proof, committed):
         return None
     rows, digest = proof.digest.rows, proof.digest.hexdigest()
-    return Contents(store_rows=rows, log_rows=rows, equal=rows, store_digest=digest, log_digest=digest)
+    offsets = tuple((first, last) for first, last in proof.offsets)
+    return Contents(store_rows=rows, log_rows=rows, equal=rows, store_digest=digest, log_digest=digest, offsets=offsets)
+
+
+def _is_decided(spec: StorePartitionSpec, proof: Proof, committed: int) -> bool:
+    """Return whether a proof confirms the committed offset, or refutes it.
+
+    At least once, a store may have more than it has committed.
+    """
+    if proof.equals_at(committed):
+        return True
+    found = proof.offsets
+    return bool(found) and (spec.exactly_once or found[-1].last < committed)
 
 
 class _HashSet:

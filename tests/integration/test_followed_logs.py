@@ -100,4 +100,4 @@ def test_what_is_removed_while_the_rest_is_read_is_found_out_behind_it(
     assert row.failure.kind in (InputError.__name__, StoreBehindLogStartError.__name__)
     monkeypatch.undo()
     [row] = restored_here(stores)
-    assert (row.outcome, row.mode, row.failure) == ("restored", "full", None)
+    assert (row.outcome, row.mode, row.failure) == ("restored", "tail", None)  # proven, not believed

@@ -1,4 +1,4 @@
-"""The rows of a store show which offsets of its log they equal, whatever the store says of itself."""
+"""The rows of a store show which offsets of its log they equal, whatever its committed offset is."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import pytest
 
 from statestore.bulk.routing import routing_of
 from statestore.changelog.topics import Topics
-from statestore.formats.offsets import COLUMN_FAMILY, STATUS_OPEN
+from statestore.formats.offsets import COLUMN_FAMILY, STATUS_CLOSED, STATUS_OPEN
 from statestore.partition.spec import StorePartitionSpec
+from statestore.recovery.restore import restore
 from statestore.reports import Action, Status
 from statestore.statedir.seal import break_seal
 from statestore.stores.rocksdb import RocksDB
@@ -18,6 +19,7 @@ from statestore.verification.contents import databases
 from statestore.verification.options import VerifyOptions
 from statestore.verification.proof.closed import Proof, is_provable, prove
 from tests.integration import broker
+from tests.integration.broker import Row
 from tests.integration.kinds import ALL_STORES, changes, logged, stored
 
 PROVABLE = [
@@ -112,3 +114,24 @@ def test_a_store_that_was_left_open_is_caught_up_from_where_its_rows_are(
     assert stored(spec, spec.live) == caught_up
     assert done.mode == "tail"
     assert done.records < 270
+
+
+def test_an_offset_that_the_rows_refute_is_named_and_corrected(bootstrap_servers: str, tmp_path: Path) -> None:
+    store = ALL_STORES["key-value"]
+    rows: list[Row] = [(b"k%d" % (at % 90), b"%d" % at) for at in range(200)]
+    application = logged(bootstrap_servers, tmp_path, store, rows[:120])
+    application.restore("full")
+    spec = application.store_spec()
+    broker.transaction(bootstrap_servers, application.changelog, rows[120:])
+    break_seal(spec.paths, store.name)
+    database = RocksDB(spec.live, store.values.column_families)
+    database.write({}, {spec.partition: 149}, status=STATUS_CLOSED)
+    database.sync()
+    database.close()
+    found = application.verify("deep")
+    assert (found.status, found.action) == (Status.WRONG_OFFSET, Action.FULL)
+    assert found.contents is not None
+    assert found.contents.offsets == ((119, 120),)
+    done = restore(application.restore_spec("auto", force=True)._replace(diverged=True))
+    assert (done.outcome, done.mode, done.records) == ("restored", "tail", 80)
+    assert application.verify("deep").status is Status.OK

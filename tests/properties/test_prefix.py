@@ -105,7 +105,7 @@ def test_replaying_the_tail_corrects_every_explained_row(
     end = max((record.offset for record in log), default=-1) + 1
     whole = fold(log, end, timestamped=timestamped)
     torn: dict[bytes, Row] = {}
-    for key in {record.key for record in log}:  # each key has a position of its own
+    for key in {record.key for record in log}:  # each key has another position
         position = data.draw(st.integers(-1, end))
         row = fold([record for record in log if record.key == key], position, timestamped=timestamped).get(key)
         if row is not None:

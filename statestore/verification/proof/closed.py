@@ -24,7 +24,7 @@ from statestore.stores.scan import ScannedDatabase
 from statestore.verification.exclusions import live_segments
 from statestore.verification.options import VerifyOptions
 from statestore.verification.proof.key_table import KeyTable
-from statestore.verification.proof.prefix import Prefix, find_prefix, merged
+from statestore.verification.proof.prefix import Prefix, Range, common_ranges, find_prefix, merged
 from statestore.verification.row_files import rows_from_files
 from statestore.verification.time_ordered import time_ordered_rows
 
@@ -34,7 +34,7 @@ _RUNS_OF_MEMORY = 6
 
 
 class Proof(NamedTuple):
-    """What the rows of a store show about its position in its log.
+    """The position of a store in its log, as its rows show it.
 
     Attributes
     ----------
@@ -46,11 +46,11 @@ class Proof(NamedTuple):
     misplaced
         Rows that come twice, or lie in the segment of another time.
     digests
-        Of the rows of each database.
+        One digest for the rows of each database.
     append_times
-        Some records have their broker's time, so their timestamps were not compared.
+        Some records have the broker's timestamp, so it was not compared.
     orphan_keys
-        Of the orphans, if they were asked for.
+        Keys of the orphans, if requested.
     """
 
     prefixes: Mapping[int, Prefix]
@@ -94,9 +94,16 @@ class Proof(NamedTuple):
             orphan_keys=(*self.orphan_keys, *other.orphan_keys),
         )
 
+    @property
+    def offsets(self) -> tuple[Range, ...]:
+        """Ranges of offsets at which the log gives exactly these rows, in order; empty if it never does."""
+        if self.unexplained:
+            return ()
+        return common_ranges(found.offsets for found in self.prefixes.values())
+
     def equals_at(self, offset: int) -> bool:
         """True if the log gives exactly these rows at an offset."""
-        return not self.misplaced and all(found.equals_at(offset) for found in self.prefixes.values())
+        return any(offset in found for found in self.offsets)
 
 
 def is_provable(spec: StorePartitionSpec) -> bool:
@@ -222,7 +229,7 @@ class _Log:
     Attributes
     ----------
     append_times
-        Some records have their broker's time in the place of their own.
+        Some records have the broker's timestamp instead of the producer's.
     has_positions
         Some records have positions among their headers.
     """

@@ -1,8 +1,8 @@
 """Loops over rows and records for the proof, compiled by numba. Rows are addresses of Arrow buffers.
 
-A key is told by two hashes of 64 bits, a row by one of its bytes without its timestamp, and by that timestamp. What is
-known of a key lies in columns (`Keys`), and a table with open addressing finds its number there: `tag << 32 | number
-+ 1` for each key, 0 where a slot is free.
+Two hashes of 64 bits identify a key. A row is compared by a hash of its bytes without its timestamp, and by that
+timestamp. `Keys` has one column for each fact about a key. A hash table with open addressing has the row numbers in
+these columns: `tag << 32 | number + 1` for each key, and 0 in free slots.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ from statestore.verification.kernels import NO_TIMES, TIMES_BEHIND_HEADERS, TIME
 AHEAD = 64
 #: Why a loop ended.
 DONE, KEYS_FULL, INTERVALS_FULL, SHORT_KEY, SHORT_VALUE = range(5)
-#: What the loops keep from batch to batch: keys; closed intervals; rows of the store that come twice, or in the segment
-#: of another time; records taken; records without a key; the largest time in row keys.
+#: Counters that the loops carry from batch to batch: keys; closed intervals; rows of the store that come twice, or in
+#: another time's segment; records; records without a key. And the largest time in row keys.
 KEYS, INTERVALS, MISPLACED, RECORDS, SKIPPED, STREAM_TIME = range(6)
 STATES = 6
 #: In `Keys.flags`: the store has a row; its current interval begins with a record that need not be in the store.
 STORED, BY_OPTIONAL = 1, 2
-#: In `Keys.first`: no record explains the row. In `Keys.last`: there is none. In `Keys.following`: none differs yet.
+#: Values that are no offsets: of `Keys.first`, if no record explains the row; of `Keys.last`, without a required record;
+#: of `Keys.following`, if no later record differs.
 UNEXPLAINED = NO_RECORD = -(1 << 62)
 OPEN = (1 << 63) - 1
 
@@ -54,7 +55,7 @@ class Keys(NamedTuple):
     prints, times
         Hash of the row without its timestamp, and that timestamp (ms).
     segments
-        Start (ms) of the key's segment; of a key-value store this column is empty.
+        Start (ms) of the key's segment. The column is empty for a key-value store.
     first
         Offset of the record with which the current interval begins: the latest run of records that the row equals.
     following
@@ -176,7 +177,7 @@ def _split(value: Int, size: Int, times: Int) -> tuple[Int, Int, Int]:
 def add_rows(
     place: Address, begin: Int, segment: Int, layout: Layout, keys: Keys, table: UInt64s, state: Int64s
 ) -> tuple[Int, Int]:
-    """Enter rows of a store, with values as they are stored; return the row behind the last that was taken, and why."""
+    """Enter rows of a store, with values as they are stored; return the next row, and why the loop ended."""
     count = state[KEYS]
     row = begin
     while row < place.rows:
@@ -233,7 +234,7 @@ def take_records(
     hashes: UInt64s,
     state: Int64s,
 ) -> tuple[Int, Int]:
-    """Take records of the log in their order; return the row behind the last that was taken, and why.
+    """Take records of the log in their order; return the next row, and why the loop ended.
 
     Parameters
     ----------

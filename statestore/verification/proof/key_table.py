@@ -1,4 +1,4 @@
-"""What the rows of a store and the records of its log show about each key, in some 75 bytes for each."""
+"""Facts about each key, from the rows of a store and the records of its log, in about 75 bytes for each key."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class KeyTable:
     Attributes
     ----------
     keys, intervals
-        What was found (`kernels.py`); only the first `key_count` and `interval_count` rows count.
+        Columns (`kernels.py`), of which only the first `key_count` and `interval_count` rows are used.
     """
 
     def __init__(self, routing: Routing, store_format: AnyFormat, start: int, *, part: int = 0, parts: int = 1) -> None:

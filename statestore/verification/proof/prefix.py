@@ -2,11 +2,12 @@
 
 A key's row equals the log within intervals: each begins at a record that the row equals, or before the first record of
 a key that the store lacks, and ends before the next required record that differs. The store is a prefix of its log if
-one offset lies in an interval of every key.
+an interval of every key contains the same offset.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ class Range(NamedTuple):
 
 
 class Prefix(NamedTuple):
-    """What the rows of a database show about its position in its log.
+    """The position of a database in its log, as its rows show it.
 
     Attributes
     ----------
@@ -65,13 +66,21 @@ class Prefix(NamedTuple):
         return not self.unexplained and any(offset in found for found in self.offsets)
 
 
+def common_ranges(several: Iterable[tuple[Range, ...]]) -> tuple[Range, ...]:
+    """Return the offsets that are in every tuple of ranges; all offsets without a tuple."""
+    common: tuple[Range, ...] = (Range(-1, OPEN),)
+    for ranges in several:
+        both = (Range(max(a.first, b.first), min(a.last, b.last)) for a in common for b in ranges)
+        common = tuple(found for found in both if found.first <= found.last)
+    return common
+
+
 def merged(one: Prefix, other: Prefix) -> Prefix:
     """Return what two parts of the keys of a database show together."""
-    common = ((max(a.first, b.first), min(a.last, b.last)) for a in one.offsets for b in other.offsets)
     return Prefix(
         rows=one.rows + other.rows,
         keys=one.keys + other.keys,
-        offsets=tuple(Range(first, last) for first, last in common if first <= last),
+        offsets=common_ranges((one.offsets, other.offsets)),
         replay_from=min(one.replay_from, other.replay_from),
         unexplained=one.unexplained + other.unexplained,
         by_optional=one.by_optional + other.by_optional,

@@ -23,6 +23,7 @@ from statestore.sst.layout import OtherLayoutError
 from statestore.stores.scan import ScannedDatabase
 from statestore.verification.exclusions import live_segments
 from statestore.verification.options import VerifyOptions
+from statestore.verification.proof.kernels import SEGMENT
 from statestore.verification.proof.key_table import KeyTable
 from statestore.verification.proof.prefix import Prefix, Range, common_ranges, find_prefix, merged
 from statestore.verification.row_files import rows_from_files
@@ -265,6 +266,6 @@ def _judged(
         yield 0, None
         return
     live = live_segments(databases, table.stream_time, routing_of(spec.store))
-    for segment in sorted({*databases, *np.unique(table.keys.segments[: table.key_count]).tolist()}):
+    for segment in sorted({*databases, *np.unique(table.facts[: table.key_count, SEGMENT]).tolist()}):
         if not live.excludes_logged(segment, stored=segment in databases):
             yield segment, segment

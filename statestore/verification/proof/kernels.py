@@ -1,8 +1,8 @@
 """Loops over rows and records for the proof, compiled by numba. Rows are addresses of Arrow buffers.
 
 Two hashes of 64 bits identify a key. A row is compared by a hash of its bytes without its timestamp, and by that
-timestamp. `Keys` has one column for each fact about a key. A hash table with open addressing has the row numbers in
-these columns: `tag << 32 | number + 1` for each key, and 0 in free slots.
+timestamp. A table of facts has one row for each key. A hash table with open addressing has the numbers of these rows:
+`tag << 32 | number + 1` for each key, and 0 in free slots.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from statestore.bulk.sorting import segment_of
 from statestore.compiled.batches import Address, Bytes, Int64s, UInt64s
@@ -29,56 +30,33 @@ from statestore.compiled.memory import (
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES, UNKNOWN_TIMESTAMP
 from statestore.verification.kernels import NO_TIMES, TIMES_BEHIND_HEADERS, TIMES_IN_FRONT, headers_end
 
+#: Columns of the facts about a key, all int64, together one cache line:
+#: its two hashes; the hash of its row without the timestamp, with the flags below instead of its last bits; that
+#: timestamp (ms); the start (ms) of its segment; the offset with which its current interval begins, which is the latest
+#: run of records that the row equals; the offset of the first required record after it that differs; and the offset of
+#: its last required record.
+LOW, HIGH, PRINT, TIME, SEGMENT, FIRST, FOLLOWING, LAST = range(8)
+COLUMNS = 8
+#: Flags in `PRINT`: the store has a row; its current interval begins with a record that need not be in the store.
+STORED, BY_OPTIONAL = 1, 2
+_FLAGS = 3
+#: Values that are no offsets: of `FIRST`, if no record explains the row; of `LAST`, without a required record; of
+#: `FOLLOWING`, if no later record differs.
+UNEXPLAINED = NO_RECORD = -(1 << 62)
+OPEN = (1 << 63) - 1
+Facts = npt.NDArray[np.int64]
 #: So many keys are hashed at once, so that the memory that they need is on its way when it is needed.
 AHEAD = 64
 #: Why a loop ended.
 DONE, KEYS_FULL, INTERVALS_FULL, SHORT_KEY, SHORT_VALUE = range(5)
 #: Counters that the loops carry from batch to batch: keys; closed intervals; rows of the store that come twice, or in
-#: another time's segment; records; records without a key. And the largest time in row keys.
+#: another time's segment; records; records without a key; and the largest time in row keys.
 KEYS, INTERVALS, MISPLACED, RECORDS, SKIPPED, STREAM_TIME = range(6)
 STATES = 6
-#: In `Keys.flags`: the store has a row; its current interval begins with a record that need not be in the store.
-STORED, BY_OPTIONAL = 1, 2
-#: Values that are no offsets: of `Keys.first`, if no record explains the row; of `Keys.last`, without a required record;
-#: of `Keys.following`, if no later record differs.
-UNEXPLAINED = NO_RECORD = -(1 << 62)
-OPEN = (1 << 63) - 1
-
-
-class Keys(NamedTuple):
-    """Columns with one row for each key.
-
-    Attributes
-    ----------
-    low, high
-        Hashes of the key.
-    prints, times
-        Hash of the row without its timestamp, and that timestamp (ms).
-    segments
-        Start (ms) of the key's segment. The column is empty for a key-value store.
-    first
-        Offset of the record with which the current interval begins: the latest run of records that the row equals.
-    following
-        Offset of the first required record after it that it does not equal.
-    last
-        Offset of the key's last required record.
-    flags
-        `STORED`, `BY_OPTIONAL`.
-    """
-
-    low: UInt64s
-    high: UInt64s
-    prints: UInt64s
-    times: Int64s
-    segments: Int64s
-    first: Int64s
-    following: Int64s
-    last: Int64s
-    flags: Bytes
 
 
 class Intervals(NamedTuple):
-    """Earlier intervals of keys whose rows several runs of records explain: the key's number, and as in `Keys`."""
+    """Earlier intervals of keys whose rows several runs of records explain: the key's number, `FIRST`, `FOLLOWING`."""
 
     keys: Int64s
     first: Int64s
@@ -111,6 +89,9 @@ def second_hash(address: Int, size: Int) -> Int:
     """Hash bytes independently of XXH64: with it, a key has 128 bits."""
     end = address + size
     found = np.uint64(0x27D4EB2F165667C5) ^ np.uint64(size)
+    if 8 <= size <= 16:
+        found = (found ^ load_u64(address)) * np.uint64(0x9E3779B97F4A7C15)
+        return mixed((found ^ (found >> np.uint64(29)) ^ load_u64(end - 8)) * np.uint64(0xBF58476D1CE4E5B9))
     while address + 8 <= end:
         found = (found ^ load_u64(address)) * np.uint64(0x9E3779B97F4A7C15)
         found ^= found >> np.uint64(29)
@@ -123,7 +104,7 @@ def second_hash(address: Int, size: Int) -> Int:
 
 
 @inlined
-def _number_of(low: Int, high: Int, keys: Keys, table: UInt64s) -> tuple[Int, Int]:
+def _number_of(low: Int, high: Int, facts: Facts, table: UInt64s) -> tuple[Int, Int]:
     """Find a key's number, or -1, and its slot, or the free one for it."""
     mask = np.uint64(len(table) - 1)
     tag = low >> np.uint64(32)
@@ -134,7 +115,7 @@ def _number_of(low: Int, high: Int, keys: Keys, table: UInt64s) -> tuple[Int, In
             return np.int64(-1), slot
         if entry >> np.uint64(32) == tag:
             number = np.int64(entry & np.uint64(0xFFFFFFFF)) - 1
-            if keys.low[number] == low and keys.high[number] == high:
+            if facts[number, LOW] == np.int64(low) and facts[number, HIGH] == np.int64(high):
                 return number, slot
         slot = (slot + np.uint64(1)) & mask
 
@@ -145,11 +126,11 @@ def _is_of_part(high: Int, layout: Layout) -> bool:
 
 
 @compiled
-def rebuild(keys: Keys, count: Int, table: UInt64s) -> None:
+def rebuild(facts: Facts, count: Int, table: UInt64s) -> None:
     """Enter all keys into an empty table."""
     mask = np.uint64(len(table) - 1)
     for number in range(count):
-        low = keys.low[number]
+        low = np.uint64(facts[number, LOW])
         slot = low & mask
         while table[slot] != 0:
             slot = (slot + np.uint64(1)) & mask
@@ -175,13 +156,13 @@ def _split(value: Int, size: Int, times: Int) -> tuple[Int, Int, Int]:
 
 @compiled
 def add_rows(
-    place: Address, begin: Int, segment: Int, layout: Layout, keys: Keys, table: UInt64s, state: Int64s
+    place: Address, begin: Int, segment: Int, layout: Layout, facts: Facts, table: UInt64s, state: Int64s
 ) -> tuple[Int, Int]:
     """Enter rows of a store, with values as they are stored; return the next row, and why the loop ended."""
     count = state[KEYS]
     row = begin
     while row < place.rows:
-        if count >= len(keys.low) or 2 * (count + 1) > len(table):
+        if count >= len(facts) or 2 * (count + 1) > len(table):
             state[KEYS] = count
             return row, KEYS_FULL
         at = load_i32(place.key_ends + 4 * row)
@@ -199,23 +180,20 @@ def add_rows(
         low, high = xxh64(key, size), second_hash(key, size)
         if not _is_of_part(high, layout):
             continue
-        number, slot = _number_of(low, high, keys, table)
+        number, slot = _number_of(low, high, facts, table)
         if number >= 0 or segment_of(key, size, layout.suffix_bytes, layout.interval_ms) != segment:
             state[MISPLACED] += 1
             continue
         number = count
         count += 1
         table[slot] = (low >> np.uint64(32)) << np.uint64(32) | np.uint64(number + 1)
-        keys.low[number], keys.high[number] = low, high
-        keys.prints[number] = found
-        keys.flags[number] = STORED
-        keys.first[number] = UNEXPLAINED
-        keys.following[number] = OPEN
-        keys.last[number] = NO_RECORD
-        if layout.times != NO_TIMES:
-            keys.times[number] = time
-        if layout.interval_ms:
-            keys.segments[number] = segment
+        facts[number, LOW], facts[number, HIGH] = np.int64(low), np.int64(high)
+        facts[number, PRINT] = (np.int64(found) & ~_FLAGS) | STORED
+        facts[number, TIME] = time
+        facts[number, SEGMENT] = segment
+        facts[number, FIRST] = UNEXPLAINED
+        facts[number, FOLLOWING] = OPEN
+        facts[number, LAST] = NO_RECORD
     state[KEYS] = count
     return row, DONE
 
@@ -228,7 +206,7 @@ def take_records(
     required: bool,
     times_count: bool,
     layout: Layout,
-    keys: Keys,
+    facts: Facts,
     intervals: Intervals,
     table: UInt64s,
     hashes: UInt64s,
@@ -260,14 +238,9 @@ def take_records(
             entry = table[hashes[at] & mask]
             if entry != 0:
                 number = np.int64(entry & np.uint64(0xFFFFFFFF)) - 1
-                prefetch(keys.low.ctypes.data + 8 * number)
-                prefetch(keys.high.ctypes.data + 8 * number)
-                prefetch(keys.prints.ctypes.data + 8 * number)
-                prefetch(keys.first.ctypes.data + 8 * number)
-                prefetch(keys.following.ctypes.data + 8 * number)
-                prefetch(keys.last.ctypes.data + 8 * number)
+                prefetch(facts.ctypes.data + 8 * COLUMNS * number)
         for at in range(ahead):
-            if count >= len(keys.low) or 2 * (count + 1) > len(table):
+            if count >= len(facts) or 2 * (count + 1) > len(table):
                 stop = KEYS_FULL
                 break
             if closed >= len(intervals.keys):
@@ -293,19 +266,18 @@ def take_records(
             if not _is_of_part(high, layout):
                 row += 1
                 continue
-            number, slot = _number_of(low, high, keys, table)
+            number, slot = _number_of(low, high, facts, table)
             if number < 0:
                 number = count
                 count += 1
                 table[slot] = (low >> np.uint64(32)) << np.uint64(32) | np.uint64(number + 1)
-                keys.low[number], keys.high[number] = low, high
-                keys.flags[number] = 0
-                keys.first[number] = start - 1
-                keys.following[number] = OPEN
-                keys.last[number] = NO_RECORD
-                if layout.interval_ms:
-                    keys.segments[number] = segment_of(key, size, layout.suffix_bytes, layout.interval_ms)
-            stored = keys.flags[number] & STORED != 0
+                facts[number, LOW], facts[number, HIGH] = np.int64(low), np.int64(high)
+                facts[number, PRINT] = 0
+                facts[number, SEGMENT] = segment_of(key, size, layout.suffix_bytes, layout.interval_ms)
+                facts[number, FIRST] = start - 1
+                facts[number, FOLLOWING] = OPEN
+                facts[number, LAST] = NO_RECORD
+            stored = facts[number, PRINT] & STORED != 0
             same = deletes and not stored
             if not deletes and stored:
                 value_at = load_i32(place.value_ends + 4 * row)
@@ -313,30 +285,30 @@ def take_records(
                 value_size = np.int64(load_i32(place.value_ends + 4 * row + 4) - value_at)
                 if layout.times == TIMES_BEHIND_HEADERS:
                     found, time, fits = _split(value, value_size, layout.times)
-                    same = fits == 1 and found == keys.prints[number]
+                    same = fits == 1 and np.int64(found) | _FLAGS == facts[number, PRINT] | _FLAGS
                 else:
                     time = load_i64(place.timestamps + 8 * row)
-                    same = xxh64(value, value_size) == keys.prints[number]
+                    same = np.int64(xxh64(value, value_size)) | _FLAGS == facts[number, PRINT] | _FLAGS
                 if same and layout.times != NO_TIMES and times_count:
-                    same = keys.times[number] == time or keys.times[number] == UNKNOWN_TIMESTAMP
+                    same = facts[number, TIME] == time or facts[number, TIME] == UNKNOWN_TIMESTAMP
             offset = load_i64(place.offsets + 8 * row)
             if same:
-                is_open = keys.first[number] != UNEXPLAINED and keys.following[number] == OPEN
-                if not is_open:
-                    if keys.first[number] != UNEXPLAINED:
+                explained = facts[number, FIRST] != UNEXPLAINED
+                if not explained or facts[number, FOLLOWING] != OPEN:
+                    if explained:
                         intervals.keys[closed] = number
-                        intervals.first[closed] = keys.first[number]
-                        intervals.following[closed] = keys.following[number]
+                        intervals.first[closed] = facts[number, FIRST]
+                        intervals.following[closed] = facts[number, FOLLOWING]
                         closed += 1
-                    keys.first[number] = offset
-                    keys.following[number] = OPEN
-                    keys.flags[number] = (keys.flags[number] & STORED) | (0 if required else BY_OPTIONAL)
+                    facts[number, FIRST] = offset
+                    facts[number, FOLLOWING] = OPEN
+                    facts[number, PRINT] = (facts[number, PRINT] & ~BY_OPTIONAL) | (0 if required else BY_OPTIONAL)
                 elif required:
-                    keys.flags[number] &= STORED
-            elif required and keys.following[number] == OPEN:
-                keys.following[number] = offset
+                    facts[number, PRINT] &= ~BY_OPTIONAL
+            elif required and facts[number, FOLLOWING] == OPEN:
+                facts[number, FOLLOWING] = offset
             if required:
-                keys.last[number] = offset
+                facts[number, LAST] = offset
             state[RECORDS] += 1
             row += 1
     state[KEYS], state[INTERVALS], state[STREAM_TIME] = count, closed, stream_time
@@ -344,10 +316,10 @@ def take_records(
 
 
 @compiled
-def find_orphans(place: Address, keys: Keys, table: UInt64s, marks: Bytes) -> None:
+def find_orphans(place: Address, facts: Facts, table: UInt64s, marks: Bytes) -> None:
     """Mark the rows of a store whose keys have no required record."""
     for row in range(place.rows):
         at = load_i32(place.key_ends + 4 * row)
         key, size = place.keys + at, np.int64(load_i32(place.key_ends + 4 * row + 4) - at)
-        number, _ = _number_of(xxh64(key, size), second_hash(key, size), keys, table)
-        marks[row] = number >= 0 and keys.last[number] == NO_RECORD
+        number, _ = _number_of(xxh64(key, size), second_hash(key, size), facts, table)
+        marks[row] = number >= 0 and facts[number, LAST] == NO_RECORD

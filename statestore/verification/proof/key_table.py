@@ -1,4 +1,4 @@
-"""Facts about each key, from the rows of a store and the records of its log, in about 75 bytes for each key."""
+"""Facts about each key, from the rows of a store and the records of its log, in about 85 bytes for each key."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import pyarrow as pa
 
 from statestore.bulk.routing import Routing
 from statestore.changelog.reader import SCHEMA
-from statestore.compiled.batches import Address, Bytes, address_of, int64_column
+from statestore.compiled.batches import Address, Bytes, Int64s, address_of, int64_column
 from statestore.errors import StoreCorruptedError, TopicMismatchError
 from statestore.formats.value_format import AnyFormat, value_format
-from statestore.verification.kernels import NO_TIMES, times_of
+from statestore.verification.kernels import times_of
 from statestore.verification.proof import kernels
-from statestore.verification.proof.kernels import Intervals, Keys, Layout
+from statestore.verification.proof.kernels import Facts, Intervals, Layout
 
 _SMALLEST = 1024
 
@@ -33,8 +33,8 @@ class KeyTable:
 
     Attributes
     ----------
-    keys, intervals
-        Columns (`kernels.py`), of which only the first `key_count` and `interval_count` rows are used.
+    facts, intervals
+        Tables (`kernels.py`), filled up to `key_count` and `interval_count` rows.
     """
 
     def __init__(self, routing: Routing, store_format: AnyFormat, start: int, *, part: int = 0, parts: int = 1) -> None:
@@ -47,7 +47,7 @@ class KeyTable:
         self._state[kernels.STREAM_TIME] = -1
         self._hashes = np.zeros(kernels.AHEAD, np.uint64)
         self._table = np.zeros(2 * _SMALLEST, np.uint64)
-        self.keys = self._columns(_SMALLEST)
+        self.facts: Facts = np.empty((_SMALLEST, kernels.COLUMNS), np.int64)
         self.intervals = Intervals(*(np.empty(_SMALLEST, np.int64) for _ in Intervals._fields))
 
     @property
@@ -78,7 +78,7 @@ class KeyTable:
     @property
     def memory_bytes(self) -> int:
         """Bytes of memory that the table takes."""
-        return self._table.nbytes + sum(column.nbytes for column in (*self.keys, *self.intervals))
+        return self._table.nbytes + sum(column.nbytes for column in (self.facts, *self.intervals))
 
     def add_rows(self, segment: int, rows: pa.RecordBatch) -> None:
         """Add rows of the store: a batch with `scan.STORED_SCHEMA`.
@@ -95,7 +95,7 @@ class KeyTable:
         """
         place, row = _place_of(rows), 0
         while True:
-            row, stop = kernels.add_rows(place, row, segment, self._layout, self.keys, self._table, self._state)
+            row, stop = kernels.add_rows(place, row, segment, self._layout, self.facts, self._table, self._state)
             if stop == kernels.DONE:
                 return
             if stop == kernels.KEYS_FULL:
@@ -107,7 +107,7 @@ class KeyTable:
     def orphans(self, rows: pa.RecordBatch) -> Bytes:
         """Return for each row of the store whether its key has no required record (1-byte flags)."""
         marks = np.zeros(rows.num_rows, np.uint8)
-        kernels.find_orphans(_place_of(rows), self.keys, self._table, marks)
+        kernels.find_orphans(_place_of(rows), self.facts, self._table, marks)
         return marks
 
     def take(self, records: pa.RecordBatch, *, required: bool = True, times_count: bool = True) -> None:
@@ -128,7 +128,7 @@ class KeyTable:
         place, row = address_of(records), 0
         while True:
             row, stop = kernels.take_records(
-                place, row, self._start, required, times_count, self._layout, self.keys, self.intervals, self._table,
+                place, row, self._start, required, times_count, self._layout, self.facts, self.intervals, self._table,
                 self._hashes, self._state,
             )  # fmt: skip
             if stop == kernels.DONE:
@@ -144,28 +144,12 @@ class KeyTable:
                     f"{self._layout.suffix_bytes}: the changelog is of another kind of store; check the definition"
                 )
 
-    def _columns(self, size: int) -> Keys:
-        def column(kind: type, *, used: bool = True) -> np.ndarray:
-            return np.empty(size if used else 0, kind)
-
-        return Keys(
-            column(np.uint64),
-            column(np.uint64),
-            column(np.uint64),
-            column(np.int64, used=self._layout.times != NO_TIMES),
-            column(np.int64, used=self._layout.interval_ms > 0),
-            column(np.int64),
-            column(np.int64),
-            column(np.int64),
-            column(np.uint8),
-        )
-
     def _grow(self) -> None:
-        if self.key_count >= len(self.keys.low):
-            self.keys = Keys(*(_doubled(column) for column in self.keys))
+        if self.key_count >= len(self.facts):
+            self.facts = _doubled(self.facts)
         if 2 * (self.key_count + 1) > len(self._table):
             self._table = np.zeros(2 * len(self._table), np.uint64)
-            kernels.rebuild(self.keys, self.key_count, self._table)
+            kernels.rebuild(self.facts, self.key_count, self._table)
 
 
 def _place_of(rows: pa.RecordBatch) -> Address:
@@ -174,7 +158,7 @@ def _place_of(rows: pa.RecordBatch) -> Address:
     return address_of(pa.RecordBatch.from_arrays([*rows.columns, none, none], schema=SCHEMA))
 
 
-def _doubled(column: np.ndarray) -> np.ndarray:
-    larger = np.empty(2 * len(column), column.dtype)
+def _doubled(column: Int64s) -> Int64s:
+    larger = np.empty((2 * len(column), *column.shape[1:]), np.int64)
     larger[: len(column)] = column
     return larger

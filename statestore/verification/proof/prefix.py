@@ -13,7 +13,18 @@ from typing import NamedTuple
 import numpy as np
 
 from statestore.compiled.batches import Bools, Int64s
-from statestore.verification.proof.kernels import BY_OPTIONAL, NO_RECORD, OPEN, STORED, UNEXPLAINED
+from statestore.verification.proof.kernels import (
+    BY_OPTIONAL,
+    FIRST,
+    FOLLOWING,
+    LAST,
+    NO_RECORD,
+    OPEN,
+    PRINT,
+    SEGMENT,
+    STORED,
+    UNEXPLAINED,
+)
 from statestore.verification.proof.key_table import KeyTable
 
 
@@ -100,18 +111,18 @@ def find_prefix(table: KeyTable, end: int, segment: int | None = None) -> Prefix
     segment
         Start (ms) of the database's segment; None: the store has one database.
     """
-    keys, count = table.keys, table.key_count
-    own = np.ones(count, np.bool_) if segment is None else keys.segments[:count] == segment
-    first, following, flags = keys.first[:count], keys.following[:count], keys.flags[:count]
+    facts = table.facts[: table.key_count]
+    own = np.ones(len(facts), np.bool_) if segment is None else facts[:, SEGMENT] == segment
+    first, following, last, flags = (facts[:, column] for column in (FIRST, FOLLOWING, LAST, PRINT))
     explained = own & (first != UNEXPLAINED)
     by_optional = own & (flags & BY_OPTIONAL != 0)
     final = explained & (following == OPEN) & ~by_optional
-    recorded = own & (keys.last[:count] != NO_RECORD)
+    recorded = own & (last != NO_RECORD)
     return Prefix(
         rows=int((flags[own] & STORED != 0).sum()),
         keys=int(own.sum()),
         offsets=_common(table, explained, np.minimum(following - 1, end - 1), end),
-        replay_from=int(keys.last[:count][recorded & ~final].min(initial=end)),
+        replay_from=int(last[recorded & ~final].min(initial=end)),
         unexplained=int((own & ~explained).sum()),
         by_optional=int(by_optional.sum()),
         orphans=int((own & ~recorded & (flags & STORED != 0)).sum()),
@@ -120,7 +131,7 @@ def find_prefix(table: KeyTable, end: int, segment: int | None = None) -> Prefix
 
 def _common(table: KeyTable, explained: Bools, stop: Int64s, end: int) -> tuple[Range, ...]:
     """Return the offsets that lie in an interval of each of these keys."""
-    first = table.keys.first[: table.key_count]
+    first = table.facts[: table.key_count, FIRST]
     earlier = [column[: table.interval_count] for column in table.intervals]
     several = np.zeros(len(first), np.bool_)
     several[earlier[0]] = True

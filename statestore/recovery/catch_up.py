@@ -10,8 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from statestore import clock
 from statestore.archive.grown_from import put_in_place_by
+from statestore.changelog import brokers_clock
 from statestore.changelog.topics import LogRange, Topics
 from statestore.discovery.changelogs import log_ranges
 from statestore.formats.offsets import COLUMN_FAMILY, STATUS_CLOSED
@@ -74,7 +74,7 @@ def find_catch_up(spec: RestoreSpec, found: VerifyRow) -> CatchUp | None:
         return None
     if put_in_place_by(store.paths, store.store.name) is not None:  # its log need not give its rows
         return None
-    asked_ms, topics = clock.now_ms(), Topics(store.bootstrap_servers, store.kafka_timeout_s)
+    asked_ms, topics = brokers_clock.now_ms(store), Topics(store.bootstrap_servers, store.kafka_timeout_s)
     log = log_ranges(topics, [store])[store.partition]
     proof = prove(store, databases(store), log, VerifyOptions(run_bytes=spec.run_bytes), name_orphans=True)
     if proof is None or proof.misplaced or not _has_all_before(proof, log):

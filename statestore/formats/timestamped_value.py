@@ -13,6 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from statestore.errors import StoreCorruptedError
 
+T = TypeVar("T")
 V = TypeVar("V")
 
 #: Surrogate timestamp of a value that was written without one (KIP-258).
@@ -30,6 +31,16 @@ class ValueAndTimestamp(NamedTuple, Generic[V]):
 
     value: V
     timestamp: int
+
+    @staticmethod
+    def make(value: T | None, timestamp: int) -> ValueAndTimestamp[T] | None:
+        """Return the value with its timestamp (ms); None if the value is None (KIP-258)."""
+        return None if value is None else ValueAndTimestamp(value, timestamp)
+
+    @staticmethod
+    def get_value_or_none(value_and_timestamp: ValueAndTimestamp[T] | None) -> T | None:
+        """Return the value without its timestamp; None for None (KIP-258's `getValueOrNull`)."""
+        return None if value_and_timestamp is None else value_and_timestamp.value
 
 
 def encode(value: bytes, timestamp: int) -> bytes:

@@ -1,6 +1,7 @@
 """A value for the user, and as stored: plain, with a timestamp (KIP-258), or with headers (KIP-1271).
 
-The changelog has the plain value; timestamp and headers of the record carry the rest.
+The changelog has the plain value; timestamp and headers of the record carry the rest. A null value with a timestamp or
+headers is a delete, as in Kafka Streams.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _new: Any = partial(tuple.__new__, ValueAndTimestamp)
 class Codec(Protocol[V]):
     """How one format lays out values of one type."""
 
-    def encode(self, value: V) -> bytes:
-        """From the user's value to the stored one."""
+    def encode(self, value: V) -> bytes | None:
+        """From the user's value to the stored one; None deletes."""
 
     def decode(self, stored: bytes) -> V:
         """From the stored value to the user's."""
@@ -51,10 +52,12 @@ class TimestampedCodec(Generic[V]):
         self._serialize = serde.serialize
         self._deserialize = serde.deserialize
 
-    def encode(self, value: ValueAndTimestamp[V]) -> bytes:
+    def encode(self, value: ValueAndTimestamp[V]) -> bytes | None:
         """Put the timestamp in front of the serialized value."""
         if not isinstance(value, ValueAndTimestamp):
             raise TypeError(f"a timestamped store's value is ValueAndTimestamp(value, ms), found {value!r:.80}")
+        if value[0] is None:
+            return None
         try:
             return pack_timestamp(value[1]) + self._serialize(value[0])
         except StructError as error:
@@ -75,12 +78,14 @@ class HeadersCodec(Generic[V]):
         self._serialize = serde.serialize
         self._deserialize = serde.deserialize
 
-    def encode(self, value: ValueTimestampHeaders[V]) -> bytes:
+    def encode(self, value: ValueTimestampHeaders[V]) -> bytes | None:
         """Put headers and timestamp in front of the serialized value."""
         if not isinstance(value, ValueTimestampHeaders):
             raise TypeError(
                 f"a value of a store with headers is ValueTimestampHeaders(value, ms, headers), found {value!r:.80}"
             )
+        if value.value is None:
+            return None
         try:
             return headers_value.encode(self._serialize(value.value), value.timestamp, value.headers)
         except StructError as error:
@@ -99,13 +104,15 @@ class AggregationCodec(Generic[V]):
         self._serialize = serde.serialize
         self._deserialize = serde.deserialize
 
-    def encode(self, value: AggregationWithHeaders[V]) -> bytes:
+    def encode(self, value: AggregationWithHeaders[V]) -> bytes | None:
         """Put headers in front of the serialized value."""
         if not isinstance(value, AggregationWithHeaders):
             raise TypeError(
                 f"a value of a session store with headers is AggregationWithHeaders(aggregation, headers), found "
                 f"{value!r:.80}"
             )
+        if value.aggregation is None:
+            return None
         return headers_value.encode(self._serialize(value.aggregation), None, value.headers)
 
     def decode(self, stored: bytes) -> AggregationWithHeaders[V]:

@@ -134,7 +134,7 @@ class Shortcuts:
                 long_way(key, value)
                 return
             plain, timestamp = value
-            if timestamp.__class__ is not int or not access.lowest <= timestamp <= access.highest:
+            if plain is None or timestamp.__class__ is not int or not access.lowest <= timestamp <= access.highest:
                 long_way(key, value)
                 return
             raw = key if as_is and key.__class__ is bytes else key_bytes(key)

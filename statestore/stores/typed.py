@@ -75,7 +75,7 @@ class TypedStore(RowChanges[Inner], Generic[K, V, Inner]):
         self.key_of = key_serde.deserialize
         self.serdes = key_serde, value_serde
         values = codec(store_format, value_serde)
-        self._encode: Callable[[V], bytes] = values.encode
+        self._encode: Callable[[V], bytes | None] = values.encode
         self.decode: Callable[[bytes], V] = values.decode
 
     @property
@@ -301,10 +301,10 @@ class WindowStore(TypedStore[K, V, WindowBytesStore], ReadOnlyWindowStore[K, V])
         """
         _check_time(window_start, "window start")
         raw = self.key_bytes(key)
-        if value is None and self.inner.retain_duplicates:
-            return
         stored = None if value is None else self._encode(value)
         duplicates = self.inner.retain_duplicates
+        if stored is None and duplicates:
+            return
         row_key = window_key.encode(raw, window_start)
         change = self._checked_change(row_key, stored)
         try:

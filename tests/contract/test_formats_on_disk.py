@@ -7,10 +7,11 @@ from store_under_test import contents
 from store_under_test import time_of as start_of
 
 from statestore.errors import UnknownFormatError
+from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import StoreFormat
 from statestore.stores.readers import IsolationLevel
 from statestore.stores.rocksdb import RocksDB, column_families
-from tests.compositions import CHANGELOG, STORE, compositions
+from tests.compositions import ALL, CHANGELOG, STORE, compositions, gated
 
 TIMESTAMPED = StoreFormat.TIMESTAMPED
 timestamped = compositions(format=TIMESTAMPED)
@@ -55,6 +56,31 @@ def test_a_value_keeps_its_timestamp_and_none_stays_none(store):
     assert store.get(1) is None
     store.replay([(7, "from the changelog"), (8, "gone"), (8, None)])
     assert store.rows() == {7: "from the changelog"}
+
+
+@pytest.mark.parametrize("composition", gated(one for one in ALL if one.timestamped or one.keeps_headers), ids=str)
+@pytest.mark.behaviour("F10")
+def test_a_null_value_with_its_timestamp_or_headers_deletes(store):
+    logged = []
+    store.store.log_changes_to(lambda key, value, *_: logged.append((key, value)))
+    store.fill([1, 7], "text")
+    null = store.value("text")._replace(**{store.value("text")._fields[0]: None})
+    at = (start_of(1),) if store.composition.kind == "window" else ()
+    store.store.put(store.key(1), null, *at)
+    assert store.rows() == {7: "text"}
+    assert logged[2:] == [(store.row_key(1), None)]
+    if store.composition.kind == "key-value":
+        store.store.put_all([(store.key(7), null)])
+        assert store.rows() == {}
+
+
+@pytest.mark.behaviour("F10")
+def test_make_and_get_value_or_none_map_none_to_none():
+    made = ValueAndTimestamp.make("text", 7)
+    assert made == ValueAndTimestamp("text", 7)
+    assert ValueAndTimestamp.make(None, 7) is None
+    assert ValueAndTimestamp.get_value_or_none(made) == "text"
+    assert ValueAndTimestamp.get_value_or_none(None) is None
 
 
 @timestamped

@@ -138,7 +138,19 @@ class StateStore(Protocol):
         self.flush()
 
     def recover(self, changelog_offset: int | None) -> bool:
-        """Bring the store to a committed state after a crash; return whether it is usable (KIP-844)."""
+        """Discard writes that are not in the changelog; return whether the store has its state at an offset (KIP-844).
+
+        Parameters
+        ----------
+        changelog_offset
+            Checkpointed offset: the rows must be at this offset of the changelog or above it. None: no offset is known.
+
+        Returns
+        -------
+        bool
+            False if the rows are below the offset, or if they cannot be brought to a committed state. The task then
+            rebuilds the store.
+        """
         if self.transactional:
             raise NotImplementedError(f"transactional store {self.name} must implement recover")
         return False

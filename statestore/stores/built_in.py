@@ -27,6 +27,9 @@ class BuiltInBytes(BytesStore, Generic[T]):
         self.persistent = self.manages_offsets = persistent
         self.transactional = transactional
         self._opened: T | None = None
+        self._changelogs: frozenset[TopicPartition] | None = None
+        #: Offsets of the commits since the store was opened, for `recover`: in memory, nothing else has them.
+        self._reached: dict[TopicPartition, int] = {}
 
     def _open(self, context: StoreContext, spec: DatabaseSpec) -> T:
         """Open what is inside."""
@@ -58,6 +61,8 @@ class BuiltInBytes(BytesStore, Generic[T]):
             If something lies there that is not of this store's format, or no segment of it; it is left alone.
         """
         changelogs = context.changelog_of(self.name)
+        self._changelogs = None if changelogs is None else frozenset(changelogs)
+        self._reached = {}
         recording = self.transactional and context.exactly_once
         spec = DatabaseSpec(
             store=self.name,
@@ -65,7 +70,7 @@ class BuiltInBytes(BytesStore, Generic[T]):
             transactional=self.transactional,
             exactly_once=context.exactly_once,
             last_use=LastUse(last_use_file(context.own_directory, self.name), recording=recording),
-            changelogs=None if changelogs is None else frozenset(changelogs),
+            changelogs=self._changelogs,
             uncommitted_max_bytes=context.uncommitted_max_bytes,
             config_setter=context.config_setter,
         )
@@ -112,16 +117,25 @@ class BuiltInBytes(BytesStore, Generic[T]):
     def commit(self, offsets: Offsets, position: Offsets | None = None) -> None:
         """Commit everything written, with its changelog offsets: one atomic write for each database."""
         self.opened.commit(offsets, position)
+        self._reached.update(offsets)
 
     def recover(self, changelog_offset: int | None) -> bool:
-        """Discard what was not committed; the changelog's tail does the rest.
+        """Discard uncommitted writes; return whether the committed rows are at a changelog offset or above it.
 
-        False without transactions, and after a commit that failed half way.
+        False without transactions, and after a commit that failed half way. The changelog's tail does the rest.
         """
         if self.opened.half_committed:
             return False
         self.rollback()
-        return self.transactional
+        return self.transactional and (changelog_offset is None or self._least_offset() >= changelog_offset)
+
+    def _least_offset(self) -> int:
+        """Return the smallest committed offset of the store's changelog partitions; -1 if one has none."""
+        known = self.committed_offset if self.persistent else self._reached.get
+        partitions = self._changelogs
+        if partitions is None:
+            partitions = frozenset(one for found in self.opened.databases for one in found.offset_partitions())
+        return min((-1 if (offset := known(one)) is None else offset for one in partitions), default=-1)
 
     def rollback(self) -> None:
         """Discard what was written since the last commit, and the stream time that it brought.
@@ -146,6 +160,7 @@ class BuiltInBytes(BytesStore, Generic[T]):
 
     def clear_offsets(self) -> None:
         """Forget committed offsets and position; the status stays."""
+        self._reached = {}
         self.opened.clear_offsets()
 
     def flush(self) -> None:

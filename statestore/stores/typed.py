@@ -126,7 +126,7 @@ class TypedStore(RowChanges[Inner], Generic[K, V, Inner]):
             self.metrics.record("commit", time.perf_counter_ns() - started)
 
     def recover(self, changelog_offset: int | None) -> bool:
-        """Bring the store to a committed state after a crash; return whether it is usable."""
+        """Discard uncommitted writes; return whether the store has its state at an offset, see `StateStore.recover`."""
         return self.inner.recover(changelog_offset)
 
     def rollback(self) -> None:

@@ -109,14 +109,31 @@ def test_after_recover_the_changelog_rolls_the_store_forward_to_what_kafka_commi
     tail = [(1, "new"), (8, "new"), (7, None)]  # committed in Kafka, and lost on the way to the store
     for slot, text in tail:
         store.put(slot, text)
-    assert store.store.recover(4) is True
+    assert store.store.recover(1) is True
     for _ in range(2):
         store.replay(tail)
         store.store.commit({CHANGELOG: 4})
         assert store.rows() == store.rows(store.reader(COMMITTED)) == {1: "new", 8: "new"}
 
 
-@pytest.mark.behaviour("T8")
+@pytest.mark.behaviour("T16")
+@compositions(transactional=True)
+def test_recover_returns_whether_the_committed_rows_are_at_the_offset_or_above_it(store):
+    assert [store.store.recover(offset) for offset in (None, 0)] == [True, False]
+    store.fill([1, 7], "old")
+    store.store.commit({CHANGELOG: 4})
+    store.fill([1, 8], "never committed in Kafka")
+    assert [store.store.recover(offset) for offset in (None, 0, 4, 5)] == [True, True, True, False]
+    assert store.rows() == {1: "old", 7: "old"}, "what was not committed is discarded, whatever the answer"
+    store.store.clear_offsets()
+    assert store.store.recover(0) is False
+    if store.composition.persistent:
+        store.store.commit({CHANGELOG: 4})
+    store.reopen()
+    assert [store.store.recover(offset) for offset in (4, 5)] == [store.composition.persistent, False]
+
+
+@pytest.mark.behaviour("T8", "T16")
 @compositions(transactional=False)
 def test_a_store_without_transactions_cannot_recover_a_committed_state(store):
     store.put(1, "perhaps never committed in Kafka")

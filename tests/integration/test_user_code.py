@@ -199,6 +199,7 @@ def test_a_processor_asks_for_a_commit_and_it_comes_after_the_record(
 
 
 @pytest.mark.long
+@pytest.mark.behaviour("T16")
 def test_a_transactional_store_is_asked_to_recover_its_own_offset_and_rebuilt_if_it_cannot(
     bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -241,10 +241,13 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.rollback()
         self.model.rollback()
 
-    @step(times=st.integers(1, 2))
-    def recover(self, times):
+    @step(times=st.integers(1, 2), above=st.integers(0, 1))
+    def recover(self, times, above):
+        offset = self.model.offset
+        asked = above if offset is None else offset + above
         for _ in range(times):
-            assert self.store.recover(self.model.offset) == self.composition.transactional
+            reached = self.composition.transactional and offset is not None and not above
+            assert self.store.recover(asked) == reached
         self.model.rollback()
 
     @step()

@@ -2,27 +2,30 @@
 
 A persistent store that does not know timestamps or headers gets a proxy (KIP-258, KIP-1271): what it does not know is
 taken off before a value is written. When it is read, its timestamp is -1, unknown, and it has no headers. A persistent
-store that does not manage its offsets gets the legacy
-checkpoint file `<task directory>/.checkpoint_<store>` (KIP-1035).
+store that does not manage its offsets gets the legacy checkpoint file `<task directory>/.checkpoint_<store>`
+(KIP-1035). One that manages them without transactions is marked while it is open.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from statestore.durable import remove_durably, write_durably
+from statestore.errors import StoreUncleanError
 from statestore.formats import checkpoint_file
 from statestore.formats.headers_value import headers_end
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES
 from statestore.formats.value_format import ValueFormat
 from statestore.model import TopicPartition
 from statestore.stores.api import Offsets, StateStore, StoreContext, Windowed
+from statestore.stores.last_use import last_use_file, write_left_open
 from statestore.stores.table import Row
 
 _log = logging.getLogger(__name__)
-#: Under at-least-once a commit writes the file once so many records went by since it was last written.
+#: A commit writes the file once so many records went by since it was last written (KIP-1035).
 _CHECKPOINT_RECORDS = 10_000
 
 
@@ -129,10 +132,12 @@ class LayoutProxy(Around):
 class LegacyCheckpoint(Around):
     """Keeps the offsets of a store that does not manage them.
 
-    The file is read when the store is opened. Under exactly once, it is removed when the store is open, before anything
-    is written: it speaks only of a store that was closed cleanly, and an opening that fails changes nothing. It is
-    written when the store is closed cleanly, and under at-least-once by a commit that comes 10,000 records or more
-    after it was last written.
+    The file is read when the store is opened, and changed only once its own `init` has succeeded. It is written when
+    the store is closed cleanly, and by a commit that comes 10,000 records or more after it was last written.
+
+    Under exactly once, a store without transactions has no file while it is open, because after a crash it may have
+    rows that were never committed. A transactional store keeps its file (KIP-844): its rows are at the offset in the
+    file or above it, which `recover` confirms.
     """
 
     manages_offsets = False
@@ -142,6 +147,7 @@ class LegacyCheckpoint(Around):
         self._offsets: dict[TopicPartition, int] = {}
         self._written: dict[TopicPartition, int] = {}
         self._context: StoreContext | None = None
+        self._keeps_file = False
 
     def init(self, context: StoreContext) -> None:
         """Read the file, and open the store."""
@@ -155,7 +161,8 @@ class LegacyCheckpoint(Around):
         }
         self._written = dict(self._offsets)
         self.wrapped.init(context)
-        if context.exactly_once and not context.read_only:
+        self._keeps_file = self.wrapped.transactional or not context.exactly_once
+        if not self._keeps_file and not context.read_only:
             try:
                 remove_durably(self._path)
             except OSError:
@@ -168,7 +175,7 @@ class LegacyCheckpoint(Around):
         self.wrapped.commit(offsets, position)
         self._offsets.update(offsets)
         assert self._context is not None, "the wrapped store refuses a commit before init"
-        if not self._context.exactly_once and self._records_since_written() >= _CHECKPOINT_RECORDS:
+        if self._keeps_file and self._records_since_written() >= _CHECKPOINT_RECORDS:
             self._write()
 
     def committed_offset(self, topic_partition: TopicPartition) -> int | None:
@@ -200,3 +207,47 @@ class LegacyCheckpoint(Around):
             _log.warning("checkpoint file %s was not written: %s", self._path, error)
             return
         self._written = dict(self._offsets)
+
+
+class MarkedWhileOpen(Around):
+    """Refuses a store that was left open under exactly once, when the store manages offsets without transactions.
+
+    After a crash, such a store may have rows that were never committed, and its offsets do not show them. The record of
+    its last use (`last_use.py`) exists from its opening until it was closed cleanly. Our own stores keep the same in
+    their status.
+    """
+
+    def __init__(self, wrapped: Any) -> None:
+        super().__init__(wrapped)
+        self._mark: Path | None = None
+
+    def init(self, context: StoreContext) -> None:
+        """Open the store, and mark it.
+
+        Raises
+        ------
+        StoreUncleanError
+            If it was left open, under exactly once.
+        """
+        mark = last_use_file(context.own_directory, self.wrapped.name)
+        if context.exactly_once and mark.exists():
+            raise StoreUncleanError(
+                f"store {self.wrapped.name} was not closed cleanly and manages its offsets without transactions, so it "
+                "may have uncommitted writes; restore it from its changelog"
+            )
+        self.wrapped.init(context)
+        if context.read_only:
+            return
+        try:
+            write_left_open(mark)
+        except OSError:
+            self.wrapped.close(clean=False)
+            raise
+        self._mark = mark
+
+    def close(self, *, clean: bool = True) -> None:
+        """Close the store; remove the mark if that was clean."""
+        mark, self._mark = self._mark, None
+        self.wrapped.close(clean=clean)
+        if clean and mark is not None:
+            remove_durably(mark)

@@ -8,8 +8,9 @@ from statestore.formats.headers_value import AggregationWithHeaders, ValueTimest
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.formats.value_format import SESSION_HEADERS, AnyFormat, ValueFormat, value_format
 from statestore.model import StoreFormat, check_name
-from statestore.stores.adapters import LayoutProxy, LegacyCheckpoint
+from statestore.stores.adapters import LayoutProxy, LegacyCheckpoint, MarkedWhileOpen
 from statestore.stores.api import BytesStore, HeadersBytesStore, TimestampedBytesStore
+from statestore.stores.built_in import BuiltInBytes
 from statestore.stores.serdes import Serde
 from statestore.stores.store_check import check_store
 from statestore.stores.supplied import SuppliedStore, Supplier
@@ -55,10 +56,13 @@ class StoreBuilder(Generic[S]):
         """
         inner = self._supplier.get()
         check_store(inner)
+        tells_last_use = inner.transactional or isinstance(inner, BuiltInBytes)
         if (known := _known_layout(inner, self._layout)) is not self._layout:
             inner = LayoutProxy(inner, self._layout, known)
         if inner.persistent and not inner.manages_offsets:
             inner = LegacyCheckpoint(inner)
+        elif inner.persistent and not tells_last_use:
+            inner = MarkedWhileOpen(inner)
         if isinstance(self._supplier, Supplier):
             inner = SuppliedStore(inner)
         return self._kind(inner, self._layout, *self._serdes)

@@ -72,6 +72,11 @@ def last_use_file(own_directory: Path, store: str) -> Path:
     return own_directory / f"mode-{store}"
 
 
+def write_left_open(path: Path) -> None:
+    """Record durably that a store without databases of ours is open; the file exists until it was closed cleanly."""
+    write_durably(path, _Record(databases={}).model_dump_json())
+
+
 class LastUse:
     """Our last use of a store's databases. They are named by their directories, a key-value store's only one is "".
 

@@ -16,7 +16,6 @@ from statestore.errors import DefinitionError, StateStoreError, StoreCorruptedEr
 from statestore.reference import load
 from statestore.stores.adapters import Around
 from statestore.stores.api import StoreContext
-from statestore.stores.built_in import BuiltInBytes
 
 #: What a store of any kind must have.
 _ANY = ("persistent", "transactional", "manages_offsets", "is_open", "init", "close", "commit", "restore")
@@ -126,13 +125,6 @@ class Supplier:
         kind = self._definition.kind
         if lacks := [name for name in (*_ANY, *self._methods) if not hasattr(store, name)]:
             raise self._wrong(f"makes a {type(store).__name__} without {', '.join(lacks)}, expected a {kind} store")
-        ours = isinstance(store, BuiltInBytes)  # which tell how they were last used
-        if store.persistent and store.manages_offsets and not (store.transactional or ours):
-            raise self._wrong(
-                f"makes a {type(store).__name__} that manages its offsets without transactions: after a crash, it "
-                "would be unknown whether it has rows that were never committed. Set manages_offsets = False, or "
-                "implement commit and recover and set transactional = True"
-            )
         found = bool(store.persistent), bool(store.transactional)
         if found != (self._definition.engine != "in_memory", self._definition.engine == "txn_rocksDB"):
             fits = {(False, False): "in_memory", (True, False): "rocksDB", (True, True): "txn_rocksDB"}.get(found)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from custom import MINE, Supplier
 from store_under_test import Home, StoreUnderTest
 
-from statestore.errors import DefinitionError, InvalidStateError
+from statestore.errors import DefinitionError, InvalidStateError, StoreUncleanError
 from statestore.formats.headers_value import ValueTimestampHeaders
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.formats.value_format import value_format
@@ -157,6 +159,64 @@ class WithOffsets(FileStore):
 
     def commit(self, offsets, position=None):
         pass
+
+
+class KeepsOffsets(FileStore):
+    """A store that keeps its offsets with its rows, and has no transactions: a write is in its file at once."""
+
+    manages_offsets = True
+
+    def init(self, context):
+        super().init(context)
+        self.offsets = json.loads(self._file.read_text())["offsets"] if self._file.exists() else {}
+
+    def write(self, value, *key):
+        super().write(value, *key)
+        self.save(offsets=self.offsets)
+
+    def commit(self, offsets, position=None):
+        self.offsets |= {str(partition): offset for partition, offset in offsets.items()}
+        self.save(offsets=self.offsets)
+
+    def committed_offset(self, topic_partition):
+        return self.offsets.get(str(topic_partition))
+
+    def clear_offsets(self):
+        self.offsets = {}
+
+
+@pytest.mark.behaviour("K19")
+def test_a_store_manages_its_offsets_without_transactions_and_is_refused_when_left_open_under_exactly_once(home):
+    store = StoreUnderTest(plain_key_value, home, supplier=Supplier(KeepsOffsets))
+    assert (store.store.manages_offsets, store.store.transactional) == (True, False)
+    store.put(1, "text")
+    store.store.commit({CHANGELOG: 5})
+    store.close()
+    store.open()
+    assert (store.rows(), store.store.committed_offset(CHANGELOG)) == ({1: "text"}, 5)
+    assert not (home.task_directory / f".checkpoint_{STORE}").exists(), "the file is for stores without offsets"
+    store.put(2, "perhaps never committed")
+    store.close(clean=False)
+    for settings in ({}, {"read_only": True}):
+        with pytest.raises(StoreUncleanError, match=f"store {STORE} was not closed cleanly"):
+            store.open(**settings)
+    store.open(exactly_once=False)
+    assert (store.rows(), store.store.committed_offset(CHANGELOG)) == ({1: "text", 2: "perhaps never committed"}, 5)
+    store.close()
+    store.open()
+    store.close()
+
+
+@pytest.mark.behaviour("K19")
+def test_an_opening_for_reading_neither_marks_a_store_as_open_nor_as_closed(home):
+    store = StoreUnderTest(plain_key_value, home, supplier=Supplier(KeepsOffsets), read_only=True)
+    store.close(clean=False)
+    store.open()
+    reader = StoreUnderTest(plain_key_value, home, supplier=Supplier(KeepsOffsets), read_only=True, exactly_once=False)
+    reader.close()
+    store.close(clean=False)
+    with pytest.raises(StoreUncleanError):
+        store.open()
 
 
 class HalfBatch(FileStore):

@@ -18,9 +18,23 @@ TIMESTAMPED = StoreFormat.TIMESTAMPED
 plain_key_value = Composition("key-value", StoreFormat.PLAIN, True, False)
 
 
-def mine(home, **settings):
+class Transactional(FileStore):
+    """A store whose writes become rows of its file by a commit."""
+
+    transactional = True
+
+    def commit(self, offsets, position=None):
+        """Write the file."""
+        self.save()
+
+    def recover(self, changelog_offset):
+        """The rows are those of the file: nothing else survives."""
+        return True
+
+
+def mine(home, make=FileStore, **settings):
     """A custom persistent key-value store, open."""
-    return StoreUnderTest(plain_key_value, home, supplier=Supplier(FileStore), **settings)
+    return StoreUnderTest(plain_key_value, home, supplier=Supplier(make), **settings)
 
 
 def checkpoint(home):
@@ -111,8 +125,40 @@ def test_under_at_least_once_a_commit_writes_the_file_after_10_000_records_or_mo
     store.close()
 
 
-@pytest.mark.behaviour("L7")
-def test_under_exactly_once_no_commit_writes_the_file(home):
+@pytest.mark.behaviour("L7", "L8")
+def test_a_transactional_store_keeps_and_writes_its_file_under_exactly_once(home):
+    store = mine(home, Transactional)
+    store.put(1, "text")
+    for offset, written in [(9_998, None), (9_999, 9_999), (10_000, 9_999)]:
+        store.store.commit({CHANGELOG: offset})
+        assert checkpoint(home) == (None if written is None else {CHANGELOG: written}), offset
+    store.put(2, "never committed")
+    store.close(clean=False)
+    assert checkpoint(home) == {CHANGELOG: 9_999}
+    store.open()
+    assert checkpoint(home) == {CHANGELOG: 9_999}
+    assert (store.store.committed_offset(CHANGELOG), store.store.recover(9_999)) == (9_999, True)
+    assert store.rows() == {1: "text"}
+    store.store.commit({CHANGELOG: 10_001})
+    store.close()
+    assert checkpoint(home) == {CHANGELOG: 10_001}
+
+
+@pytest.mark.behaviour("L8")
+def test_a_file_that_at_least_once_left_is_lost_under_exactly_once_without_transactions_alone(home):
+    for make, kept in [(FileStore, None), (Transactional, {CHANGELOG: 20_000})]:
+        store = mine(home, make, exactly_once=False)
+        store.store.commit({CHANGELOG: 20_000})
+        store.close(clean=False)
+        assert checkpoint(home) == {CHANGELOG: 20_000}
+        store.open()
+        assert store.store.committed_offset(CHANGELOG) == 20_000
+        assert checkpoint(home) == kept
+        store.close(clean=False)
+
+
+@pytest.mark.behaviour("L7", "L8")
+def test_without_transactions_no_commit_writes_the_file_under_exactly_once(home):
     store = mine(home)
     store.store.commit({CHANGELOG: 1_000_000})
     assert checkpoint(home) is None
@@ -151,7 +197,7 @@ class FailsAtFirst(FileStore):
         super().init(context)
 
 
-@pytest.mark.behaviour("L3")
+@pytest.mark.behaviour("L3", "L8")
 def test_an_opening_that_fails_loses_no_offset(home, monkeypatch):
     store = mine(home)
     store.store.commit({CHANGELOG: 5})

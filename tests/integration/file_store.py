@@ -252,7 +252,7 @@ class LooselyTransactional(TransactionalFileStore):
 
 
 def offsets_without_transactions(definition: StoreDefinition) -> Supplier:
-    """Supply a store that nobody could trust after a crash."""
+    """Supply it: after a crash under exactly once, it is rebuilt."""
     return Supplier(definition.name, lambda: LooselyTransactional(definition))
 
 

@@ -32,6 +32,7 @@ KEY_VALUE = {
     "plain": StoreDefinition(name=STORE, engine="rocksDB", supplier=f"{_MODULE}:plain"),
     "timestamped": StoreDefinition(name=STORE, engine="rocksDB", supplier=f"{_MODULE}:timestamped"),
     "transactional": StoreDefinition(name=STORE, engine="txn_rocksDB", supplier=f"{_MODULE}:transactional"),
+    "offsets": StoreDefinition(name=STORE, engine="rocksDB", supplier=f"{_MODULE}:offsets_without_transactions"),
     "ours": StoreDefinition(name=STORE, engine="rocksDB", supplier=f"{_MODULE}:ours_without_timestamps"),
 }
 _WINDOWED = {"name": STORE, "engine": "rocksDB", "retention_ms": 4 * MINUTE}
@@ -79,7 +80,8 @@ def test_a_suppliers_store_is_processed_and_every_depth_finds_it_whole(
     assert_whole(application)
 
 
-@pytest.mark.short_for("Kafka committed, stores not-timestamped")
+@pytest.mark.behaviour("K19")
+@pytest.mark.short_for("Kafka committed, stores not-timestamped", "Kafka committed, stores not-offsets")
 @every_key_value
 @pytest.mark.parametrize("point", ["flushed, not committed", "Kafka committed, stores not", "stores committed"])
 def test_a_suppliers_store_is_what_its_log_gives_after_a_crash(
@@ -214,10 +216,6 @@ def test_what_reads_rows_for_long_keeps_to_the_memory_that_it_is_given(bootstrap
         ),
         (StoreDefinition(name=STORE, supplier=f"{_MODULE}:failing"), "raised RuntimeError: no such engine"),
         (StoreDefinition(name=STORE, supplier=f"{_MODULE}:nothing"), "cannot be used: AttributeError"),
-        (
-            StoreDefinition(name=STORE, engine="rocksDB", supplier=f"{_MODULE}:offsets_without_transactions"),
-            "manages its offsets without transactions",
-        ),
         (WINDOWED["window"].model_copy(update={"supplier": f"{_MODULE}:plain"}), "without fetch, fetch_range"),
     ],
 )

@@ -128,6 +128,10 @@ class LayoutProxy(Around):
         """Apply what the store knows of changelog rows."""
         return int(self.wrapped.restore((key, self._taken(value)) for key, value in rows))
 
+    def put_back(self, row_key: bytes, value: bytes | None) -> None:
+        """Put a row back without what the store does not know."""
+        self.wrapped.put_back(row_key, self._taken(value))
+
 
 class LegacyCheckpoint(Around):
     """Keeps the offsets of a store that does not manage them.

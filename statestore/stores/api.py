@@ -205,6 +205,10 @@ class BytesStore(StateStore, UpgradableStore, StreamTimeStore, Protocol):
         batch = list(rows)
         return len(self.put_rows([key for key, _ in batch], [value for _, value in batch]))
 
+    def put_back(self, row_key: bytes, value: bytes | None) -> None:
+        """Undo a write: put a row back as it was stored; None deletes it."""
+        self.restore([(row_key, value)])
+
 
 class KeyValueBytesStore(BytesStore, Protocol):
     """A key-value store of bytes. Values are in the layout of the store's format."""

@@ -145,9 +145,9 @@ class RowChanges(Watched, StateStore, Generic[Inner]):
         undo, self._undo, self.being_undone = self._undo, None, None
         if undo is None:
             return
-        for row in reversed(undo.rows):
+        for row_key, value in reversed(undo.rows):
             self.inner.set_back_stream_time(undo.stream_time)  # else what the record made expire would not be put back
-            self.inner.restore([row])
+            self.inner.put_back(row_key, value)
         self.inner.set_back_stream_time(undo.stream_time)
         self.expired_records = undo.expired_records
 

@@ -322,6 +322,13 @@ class WindowStore(TypedStore[K, V, WindowBytesStore], ReadOnlyWindowStore[K, V])
                 self._undo.rows.append((row_key, None))
         self._logged(row_key, *change)
 
+    def put_rows(self, row_keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]) -> None:
+        """Write many rows and log them at once; see `RowChanges.put_rows`. Nulls are ignored with duplicates."""
+        if self.inner.retain_duplicates and None in values:
+            kept = [row for row in zip(row_keys, values, timestamps, strict=True) if row[1] is not None]
+            row_keys, values, timestamps = zip(*kept, strict=True) if kept else ((), (), ())
+        super().put_rows(row_keys, values, timestamps)
+
 
 class VersionedKeyValueStore(TypedStore[K, V, VersionedBytes], ReadOnlyVersionedStore[K, V]):
     """A versioned store: values of a key, each from a timestamp (ms) on (KIP-889).

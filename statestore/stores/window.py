@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from statestore.formats import window_key
@@ -45,6 +45,29 @@ class WindowBytes(SegmentedBytes, WindowBytesStore):
                 return True
             self.sequence = self._unused_sequence(key, window_start)
         return self.put_row(window_key.encode(key, window_start, self.sequence), window_start, value)
+
+    def put_rows(self, row_keys: Sequence[bytes], values: Sequence[bytes | None]) -> list[int]:
+        """Write many rows; None deletes, and is ignored if duplicates are retained; see `SegmentedBytes.put_rows`."""
+        if not self.retain_duplicates or None not in values:
+            return super().put_rows(row_keys, values)
+        kept = [index for index, value in enumerate(values) if value is not None]
+        expired = super().put_rows([row_keys[index] for index in kept], [values[index] for index in kept])
+        return [kept[index] for index in expired]
+
+    def restore(self, rows: Iterable[tuple[bytes, bytes | None]]) -> int:
+        """Apply changelog rows; with retained duplicates, a null only advances stream time."""
+        batch = list(rows)
+        if self.retain_duplicates and batch:
+            self.opened.advance(max(self.kind.row_times([row_key for row_key, _ in batch])))
+            batch = [row for row in batch if row[1] is not None]
+        return super().restore(batch)
+
+    def put_back(self, row_key: bytes, value: bytes | None) -> None:
+        """Undo a write: put a row back as it was stored; None deletes it, also a duplicate."""
+        if self.retain_duplicates:
+            self.put_row(row_key, self.kind.row_time(row_key), value)
+        else:
+            self.restore([(row_key, value)])
 
     def _unused_sequence(self, key: bytes, window_start: int) -> int:
         # Numbers start anew with each opening; Kafka Streams would write over the duplicates of the run before.

@@ -241,6 +241,7 @@ def test_a_row_that_retention_hides_is_put_back_as_it_was(store):
 
 
 @pytest.mark.parametrize("composition", gated(one for one in ALL if one.kind == "window"), ids=str)
+@pytest.mark.behaviour("S8")
 def test_a_retained_duplicate_is_taken_away_again(composition: Composition, home):
     store = StoreUnderTest(composition, home, supplier=composition.supplier(duplicates=True))
     keys = []

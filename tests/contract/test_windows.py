@@ -143,6 +143,38 @@ def test_a_restored_batch_first_advances_stream_time_to_its_maximum(store):
 
 
 @windows
+@pytest.mark.behaviour("S8")
+def test_where_duplicates_are_retained_a_null_deletes_nothing_by_any_way(composition, home):
+    store = StoreUnderTest(composition, home, supplier=composition.supplier(duplicates=True))
+    logged = []
+    store.store.log_changes_to(lambda key, value, *_: logged.append((key, value)))
+    keys = [window_key.encode(b"a", HOUR_MS, number) for number in (1, 2, 3)]
+    later = window_key.encode(b"a", 2 * HOUR_MS, 1)
+
+    def texts():
+        return [
+            value if isinstance(value, str) else value[0] for _, value in store.store.fetch_between("a", 0, HOUR_MS)
+        ]
+
+    store.store.put_rows(keys[:2], [b"1", b"2"], [1_001, 1_001])
+    store.store.put("a", None, HOUR_MS)
+    store.store.put_rows(keys, [None, b"new", None], [1_001] * 3)
+    assert store.store.inner.put_rows(keys, [None] * 3) == []
+    assert texts() == ["1", "new"]
+    assert logged == [(keys[0], b"1"), (keys[1], b"2"), (keys[1], b"new")]
+    values = [None, read_as(store, b"3"), None]
+    assert store.store.apply_changelog([keys[0], keys[2], later], values, [1_001] * 3) == 0
+    assert store.store.inner.stream_time == 2 * HOUR_MS, "as in Kafka Streams, the null advances stream time"
+    assert store.store.restore([(keys[0], None)]) == 0
+    assert texts() == ["1", "new", "3"]
+    store.store.commit({CHANGELOG: 2})
+    if composition.persistent:
+        store.reopen()
+        assert texts() == ["1", "new", "3"]
+    store.close(clean=False)
+
+
+@windows
 @pytest.mark.behaviour("T12")
 def test_where_duplicates_are_retained_every_put_adds_and_none_is_ignored(composition, home):
     store = StoreUnderTest(composition, home, supplier=composition.supplier(duplicates=True))

@@ -129,6 +129,7 @@ def test_r3_an_empty_log_has_no_rows(tmp_path, in_memory):
     assert finished_runs(tmp_path / "absent") is None
 
 
+@pytest.mark.behaviour("S8")
 def test_null_values_are_no_deletes_where_duplicates_are_retained(tmp_path):
     routing = WINDOW._replace(ignores_deletes=True)
     later = struct.pack(">qi", 7, 0)

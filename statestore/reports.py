@@ -143,7 +143,7 @@ class StoreFigures(_Row):
     """Figures of a task's store: KIP-1035's commit metrics, and its restore."""
 
     store: Text
-    commits: Int64
+    commits: Int64 = Field(description="commits while the task processed; those of a replay before it do not count")
     commit_latency_avg_ms: float
     commit_latency_max_ms: float
     committed: Int64 | None = Field(
@@ -153,6 +153,11 @@ class StoreFigures(_Row):
     restore_seconds: float = 0.0
     rebuilt: Text | None = Field(default=None, description="why the store was rebuilt; None: it was not")
     expired: Int64 = Field(default=0, description="changes dropped because their window or session had expired")
+    thread: Text = Field(default="", description="name of the thread that used the store; empty if it was not opened")
+    scope: Text = Field(
+        default="",
+        description="Kafka Streams' scope of the store, such as `rocksdb-window`; empty if it was not opened",
+    )
 
 
 class SnapshotRow(_Row):

@@ -41,15 +41,15 @@ class Sample(NamedTuple):
     ----------
     attributes
         Values of the metric's attributes, in their order.
-    weight
-        In a mean.
+    scope
+        Kafka Streams' scope of the store, for the metric's attribute `STATE_ID`.
     """
 
     metric: Metric
     value: float
     attributes: tuple[str, ...]
     task: str | None = None
-    weight: float = 1.0
+    scope: str = ""
 
 
 class Point(NamedTuple):
@@ -66,21 +66,26 @@ def points(samples: Iterable[Sample], *, by_task: bool) -> list[Point]:
     Parameters
     ----------
     by_task
-        Keep tasks apart where the metric may.
+        The recording level is DEBUG: keep tasks apart where the metric may, and add the metrics of this level.
     """
-    found: dict[tuple[Metric, tuple[str, ...], str | None], list[Sample]] = {}
+    found: dict[tuple[Metric, tuple[str, ...], str | None, str], list[Sample]] = {}
     for sample in samples:
-        task = sample.task if by_task and sample.metric.by_task else None
-        found.setdefault((sample.metric, sample.attributes, task), []).append(sample)
+        if by_task or sample.metric.level == "INFO":
+            task = sample.task if by_task and sample.metric.by_task else None
+            found.setdefault((sample.metric, sample.attributes, task, sample.scope), []).append(sample)
     return [
         Point(
             metric,
             _folded(metric, group),
             # A run that has no application has no such attribute.
-            {name: value for name, value in zip(metric.attributes, attributes, strict=True) if value}
+            {
+                name.replace(table.STATE_ID, f"{scope}-state-id"): value
+                for name, value in zip(metric.attributes, attributes, strict=True)
+                if value
+            }
             | ({} if task is None else {table.TASK: task}),
         )
-        for (metric, attributes, task), group in found.items()
+        for (metric, attributes, task, scope), group in found.items()
     ]
 
 
@@ -93,8 +98,6 @@ def _folded(metric: Metric, samples: Sequence[Sample]) -> float:
             return min(values)
         case "max":
             return max(values)
-    weight = sum(sample.weight for sample in samples)
-    return sum(sample.value * sample.weight for sample in samples) / weight if weight else 0.0
 
 
 def of_end(job: str, applications: Sequence[str], exit_code: int, ended_ms: int) -> Iterator[Sample]:
@@ -158,13 +161,16 @@ def _of_process(rows: Sequence[ProcessRow]) -> Iterator[Sample]:
         if row.lag is not None:
             yield Sample(table.PROCESS_LAG, row.lag, of, row.task)
         for store in row.stores:
-            name = (row.application, store.store)
-            rate = store.commits / row.seconds if row.seconds else 0.0
-            average, most = store.commit_latency_avg_ms * _NS_PER_MS, store.commit_latency_max_ms * _NS_PER_MS
-            yield Sample(table.PROCESS_RESTORED, store.restored, name, row.task)
-            yield Sample(table.COMMIT_RATE, rate, name, row.task)
-            yield Sample(table.COMMIT_LATENCY_AVG, average, name, row.task, store.commits)
-            yield Sample(table.COMMIT_LATENCY_MAX, most, name, row.task)
+            yield Sample(table.PROCESS_RESTORED, store.restored, (row.application, store.store), row.task)
+            if not store.scope:  # an idle task has opened no store
+                continue
+            tags = row.application, store.store, table.GROUP, store.thread, store.store
+            for metric, value in (
+                (table.COMMIT_RATE, store.commits / row.process_seconds if row.process_seconds else 0.0),
+                (table.COMMIT_LATENCY_AVG, store.commit_latency_avg_ms * _NS_PER_MS),
+                (table.COMMIT_LATENCY_MAX, store.commit_latency_max_ms * _NS_PER_MS),
+            ):
+                yield Sample(metric, value, tags, row.task, store.scope)
         for snapshot in row.snapshots:
             yield from _of_published("process", row.application, snapshot.store, snapshot)
 

@@ -12,14 +12,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-#: How the figures of a store's tasks become one: a mean is weighted.
-Fold = Literal["sum", "min", "max", "mean"]
+#: How the figures of a store's tasks become one.
+Fold = Literal["sum", "min", "max"]
 
 APPLICATION = "application"
 STORE = "store"
 #: Of one task, such as 0_3; only from recording level DEBUG on.
 TASK = "task-id"
 JOB = "job-name"
+#: Kafka Streams' group of a store's metrics, which is their type, and their tags besides the task. The last tag is
+#: named after the store's scope (its kind and engine), such as rocksdb-window-state-id.
+GROUP = "stream-state-metrics"
+TYPE, THREAD, STATE_ID = "type", "thread-id", "<scope>-state-id"
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,8 @@ class Metric:
         Whether there is a value for each task from recording level DEBUG on. At INFO there is one for all of them.
     fold
         How the one value is made of those of the tasks.
+    level
+        Recording level from which on the metric is exported.
     """
 
     name: str
@@ -44,6 +50,12 @@ class Metric:
     attributes: tuple[str, ...]
     by_task: bool = False
     fold: Fold = "sum"
+    level: Literal["INFO", "DEBUG"] = "INFO"
+
+
+def _of_kafka_streams(name: str, unit: str, description: str) -> Metric:
+    """Return a metric of Kafka Streams' stores: of level DEBUG, and with its tags (KIP-1035)."""
+    return Metric(name, unit, description, (APPLICATION, STORE, TYPE, THREAD, STATE_ID), by_task=True, level="DEBUG")
 
 
 _OF_JOB = (JOB, APPLICATION)
@@ -80,13 +92,9 @@ PROCESS_RESTORED = Metric(
     _OF_STORE,
     by_task=True,
 )
-COMMIT_RATE = Metric("commit-rate", "1/s", "The average number of calls to commit per second", _OF_STORE, by_task=True)
-COMMIT_LATENCY_AVG = Metric(
-    "commit-latency-avg", "ns", "The average latency of calls to commit", _OF_STORE, by_task=True, fold="mean"
-)
-COMMIT_LATENCY_MAX = Metric(
-    "commit-latency-max", "ns", "The maximum latency of calls to commit", _OF_STORE, by_task=True, fold="max"
-)
+COMMIT_RATE = _of_kafka_streams("commit-rate", "1/s", "The average number of calls to commit per second")
+COMMIT_LATENCY_AVG = _of_kafka_streams("commit-latency-avg", "ns", "The average latency of calls to commit")
+COMMIT_LATENCY_MAX = _of_kafka_streams("commit-latency-max", "ns", "The maximum latency of calls to commit")
 
 STORE_PARTITIONS = Metric(
     "statestore.store.partitions",

@@ -16,7 +16,8 @@ from weakref import WeakSet
 from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, Observation
 
-GROUP = "stream-state-metrics"
+from statestore.metrics.table import GROUP
+
 _OPERATIONS = ("commit", "flush", "restore")
 #: Kafka's name of each figure, its unit and what it says.
 _FIGURES = (
@@ -28,7 +29,10 @@ _FIGURES = (
 
 @dataclass(frozen=True)
 class Figures:
-    """Measurements of one operation: calls, calls per second since the store was opened, latencies in ns."""
+    """Measurements of one operation: calls, latencies in ns, and calls per second.
+
+    The time begins when the store is opened; that of commits, when processing begins.
+    """
 
     count: int
     rate: float
@@ -47,26 +51,31 @@ class StoreMetrics:
 
     def __init__(self, store: str, scope: str) -> None:
         self._store = store
-        self._scope = scope
+        self.scope = scope
         self.tags: dict[str, str] = {}
-        self._opened = time.monotonic()
+        self._since = dict.fromkeys(_OPERATIONS, time.monotonic())
         self._counts = dict.fromkeys(_OPERATIONS, 0)
         self._totals = dict.fromkeys(_OPERATIONS, 0)
         self._maxima = dict.fromkeys(_OPERATIONS, 0)
 
     def open(self, task: str, *, published: bool) -> None:
         """Begin with an open store; `published` offers its figures to OpenTelemetry."""
-        self._opened = time.monotonic()
+        self._since = dict.fromkeys(_OPERATIONS, time.monotonic())
         for figures in (self._counts, self._totals, self._maxima):
             figures.update(dict.fromkeys(_OPERATIONS, 0))
         self.tags = {
             "type": GROUP,
             "thread-id": f"{os.getpid()}-{threading.current_thread().name}",
             "task-id": task,
-            f"{self._scope}-state-id": self._store,
+            f"{self.scope}-state-id": self._store,
         }
         if published:
             _register(self)
+
+    def begin_processing(self) -> None:
+        """Count commits from now on: a replay has ended, and its commits are not those of a task."""
+        self._since["commit"] = time.monotonic()
+        self._counts["commit"] = self._totals["commit"] = self._maxima["commit"] = 0
 
     def record(self, operation: str, latency_ns: int) -> None:
         """Count one call."""
@@ -77,7 +86,7 @@ class StoreMetrics:
     def figures(self, operation: str) -> Figures:
         """Measurements so far."""
         count = self._counts[operation]
-        seconds = max(time.monotonic() - self._opened, 1e-9)
+        seconds = max(time.monotonic() - self._since[operation], 1e-9)
         return Figures(
             count, count / seconds, self._totals[operation] / count if count else 0.0, self._maxima[operation]
         )

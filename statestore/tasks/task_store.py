@@ -8,6 +8,7 @@ store goes to quarantine. It is not replaced if its changelog has lost what it h
 from __future__ import annotations
 
 import logging
+import threading
 from typing import NamedTuple, NoReturn
 
 from statestore import kill_switch
@@ -215,6 +216,7 @@ class TaskStore:
         self._end = end
         self.caught_up_ms = asked_ms
         self.write_record(self.known().model_copy(update={"caught_up_ms": asked_ms}))
+        self.store.metrics.begin_processing()
 
     def _catch_up(self, log: LogRange, cut: int | None, asked_ms: int) -> RebuildError | None:
         """Bring a store that can be used to the end of its changelog; say why it has to be rebuilt instead."""
@@ -383,6 +385,8 @@ class TaskStore:
             restore_seconds=round((self._restore_ns + restores.count * restores.latency_avg) / 1e9, 3),
             rebuilt=self._rebuilt,
             expired=store.expired_records,
+            thread=threading.current_thread().name,
+            scope=store.metrics.scope,
         )
 
     # -- closing --------------------------------------------------------------------------------------------------

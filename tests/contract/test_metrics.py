@@ -11,6 +11,7 @@ import pytest
 from store_under_test import StoreUnderTest
 
 from statestore.errors import StateStoreError
+from statestore.stores import metrics
 from tests.compositions import CHANGELOG, compositions
 
 #: Runs in a process of its own, because a process has one MeterProvider. At each level it works on a store of each
@@ -121,6 +122,24 @@ def test_every_store_counts_its_commits_and_restores_for_the_report_and_never_a_
     assert 0 < commit.latency_avg <= commit.latency_max
     assert commit.rate > 0
     assert store.store.metrics.figures("flush").latency_avg == 0
+
+
+@pytest.mark.behaviour("M4")
+def test_commits_of_a_replay_do_not_count_once_processing_begins(store, monkeypatch):
+    seconds = [100.0]
+    monkeypatch.setattr(metrics.time, "monotonic", lambda: seconds[0])
+    store.reopen()
+    store.replay([(2, "restored")])
+    store.store.commit({CHANGELOG: 0})
+    seconds[0] += 10
+    store.store.metrics.begin_processing()
+    assert store.store.metrics.figures("commit").count == 0
+    for offset in (1, 2):
+        store.store.commit({CHANGELOG: offset})
+    seconds[0] += 4
+    commit, restore = (store.store.metrics.figures(one) for one in ("commit", "restore"))
+    assert (commit.count, commit.rate) == (2, 0.5)
+    assert (restore.count, restore.rate) == (1, 1 / 14)
 
 
 @compositions(persistent=True)

@@ -26,7 +26,7 @@ from statestore.tasks.stream_task import run_task
 from statestore.verification.history import read_history
 from tests.integration import broker
 from tests.integration.broker import NO_BROKER, unique, wait_for
-from tests.integration.support import Application, put
+from tests.integration.support import STORE, Application, put
 from tests.otlp import receiving
 
 ROOT = Path(__file__).parents[2]
@@ -108,14 +108,19 @@ def test_process_verify_and_restore_end_to_end(
     application.send([(b"b", b"1")], 1)
     pin = installation.define(application)
     with receiving() as collector:
-        installation.environment |= {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_SERVICE_NAME": "shop"}
+        installation.environment |= {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+            "OTEL_SERVICE_NAME": "shop",
+            "STATESTORE_METRICS_RECORDING_LEVEL": "DEBUG",
+        }
         _run_end_to_end(installation, application, pin)
     assert [resource["service.name"] for resource in collector.resources] == ["shop"] * 3, "one request for each job"
     of = {"application": application.name}
     ended = {job: collector.last("statestore.job.exit_code", job_name=job, **of) for job in ("process", "verify")}
     assert ended == {"process": 0, "verify": 0}
-    assert collector.last("statestore.process.records", **of) == 3
-    assert (collector.last("commit-rate", **of) or 0) > 0
+    records = [collector.last("statestore.process.records", task_id=task, **of) for task in ("0_0", "0_1")]
+    assert records == [2, 1]
+    assert (collector.last("commit-rate", rocksdb_state_id=STORE, task_id="0_0", **of) or 0) > 0
     found = [
         collector.last("statestore.store.partitions", status=status, **of) for status in ("MISSING", "OK", "CORRUPT")
     ]

@@ -12,7 +12,7 @@ import pytest
 
 from statestore.metrics import export, table
 from statestore.metrics.export import export_end, export_report, exported_meanwhile
-from statestore.metrics.samples import Sample, of_report, points
+from statestore.metrics.samples import of_report
 from statestore.metrics.table import TABLE, TASK
 from statestore.recovery.restore_metrics import of_progress, of_warmed
 from statestore.recovery.restore_progress import RestoreProgress
@@ -52,7 +52,14 @@ def report(kind, rows, **more):
 
 def figures(**more):
     return StoreFigures(
-        store="totals", commits=2, commit_latency_avg_ms=3.0, commit_latency_max_ms=4.0, restored=5, **more
+        store="totals",
+        commits=2,
+        commit_latency_avg_ms=3.0,
+        commit_latency_max_ms=4.0,
+        restored=5,
+        thread="MainThread",
+        scope="rocksdb-window",
+        **more,
     )
 
 
@@ -66,7 +73,8 @@ PROCESSED = report(
             lag=1,
             late_records=1,
             poison_records=2,
-            seconds=4.0,
+            process_seconds=4.0,
+            seconds=5.0,
             stores=(figures(),),
             snapshots=(SnapshotRow(store="totals", snapshot="s", bytes=100),),
         ),
@@ -75,7 +83,8 @@ PROCESSED = report(
             task="0_1",
             records_in=5,
             lag=3,
-            seconds=2.0,
+            process_seconds=2.0,
+            seconds=3.0,
             stores=(figures().model_copy(update={"commits": 6, "commit_latency_avg_ms": 1.0}),),
             failure=FAILURE,
         ),
@@ -156,9 +165,6 @@ def test_each_report_is_exported_in_one_piece_at_the_end_of_its_run(collector):
     assert last("statestore.job.findings", job_name="process") == 1
     assert (last("statestore.process.records"), last("statestore.process.lag")) == (15, 4)
     assert [last("statestore.process.skipped", reason=why) for why in ("late", "poison", "dropped")] == [1, 2, 0]
-    assert last("commit-rate", store="totals") == 2 / 4 + 6 / 2
-    assert last("commit-latency-avg", store="totals") == (2 * 3 + 6 * 1) / 8 * 1e6
-    assert last("commit-latency-max", store="totals") == 4e6
     counts = {status: last("statestore.store.partitions", status=str(status)) for status in Status}
     assert counts == dict.fromkeys(Status, 0) | {Status.OK: 1, Status.LAGGING: 1, Status.CORRUPT: 1}
     assert [last("statestore.store.loss", loss=str(loss)) for loss in Loss] == [3, 0, 0]
@@ -180,16 +186,52 @@ def test_each_report_is_exported_in_one_piece_at_the_end_of_its_run(collector):
     assert last("statestore.maintenance.removed") == 11
 
 
-def test_what_is_exported_is_what_the_table_says_and_all_of_it(collector):
+@pytest.mark.parametrize("level", ["INFO", "DEBUG"])
+def test_what_is_exported_is_what_the_table_says_and_all_of_its_level(monkeypatch, collector, level):
+    monkeypatch.setenv("STATESTORE_METRICS_RECORDING_LEVEL", level)
     for one in REPORTS:
         export_report(one)
     export_end("warm", ["shop"], 0, of_warmed(WARMED))
-    known = {metric.name: metric for metric in TABLE}
+    known = {metric.name: metric for metric in TABLE if level in ("DEBUG", metric.level)}
     for value in collector.values:
         metric = known[value.name]
         assert (value.unit, value.description) == (metric.unit, metric.description)
-        assert value.attributes.keys() == set(metric.attributes), value
+        names = {name.replace("<scope>", "rocksdb-window") for name in metric.attributes}
+        assert value.attributes.keys() == names | ({TASK} if level == "DEBUG" and metric.by_task else set()), value
     assert {value.name for value in collector.values} == known.keys()
+
+
+@pytest.mark.behaviour("M3")
+def test_kafka_streams_metrics_have_its_tags_and_its_level_and_the_rate_is_over_processing(monkeypatch, collector):
+    idle = StoreFigures(store="totals", commits=0, commit_latency_avg_ms=0.0, commit_latency_max_ms=0.0)
+    rows = [*PROCESSED.rows, ProcessRow(application="shop", task="0_2", stores=(idle,))]
+    processed = PROCESSED.model_copy(update={"rows": tuple(rows)})
+    for level in (None, "INFO"):
+        if level:
+            monkeypatch.setenv("STATESTORE_METRICS_RECORDING_LEVEL", level)
+        export_report(processed)
+    assert not [value for value in collector.values if value.name.startswith("commit-")]
+    monkeypatch.setenv("STATESTORE_METRICS_RECORDING_LEVEL", "DEBUG")
+    export_report(processed)
+    found = {(value.name, value.attributes["task-id"]): value for value in collector.values if "commit-" in value.name}
+    expected = {
+        ("commit-rate", "0_0"): 2 / 4,
+        ("commit-latency-avg", "0_0"): 3e6,
+        ("commit-latency-max", "0_0"): 4e6,
+        ("commit-rate", "0_1"): 6 / 2,
+        ("commit-latency-avg", "0_1"): 1e6,
+        ("commit-latency-max", "0_1"): 4e6,
+    }
+    assert {of: value.value for of, value in found.items()} == expected, "a task that was idle has opened no store"
+    for (_, task), value in found.items():
+        assert value.attributes == {
+            "application": "shop",
+            "store": "totals",
+            "type": "stream-state-metrics",
+            "thread-id": "MainThread",
+            "task-id": task,
+            "rocksdb-window-state-id": "totals",
+        }
 
 
 def test_names_and_units_of_kafka_streams_are_those_of_the_stores():
@@ -370,11 +412,6 @@ def test_progress_of_a_restore_is_exported_while_it_runs_and_nothing_is_left_aft
     assert collector.last("statestore.restore.fetching", store="totals") == 8
     export_report(RESTORED)
     assert collector.last("statestore.restore.remaining", store="totals") == 0
-
-
-def test_values_of_a_mean_that_weigh_nothing_are_none():
-    (point,) = points([Sample(table.COMMIT_LATENCY_AVG, 5.0, ("shop", "totals"), "0_0", 0)], by_task=False)
-    assert point.value == 0.0
 
 
 def test_a_report_without_rows_says_that_its_run_has_ended():

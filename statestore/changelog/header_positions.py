@@ -1,7 +1,10 @@
 """The positions in records' headers (formats/position.py), merged: up to which input offsets a changelog has them.
 
-Kafka Streams writes them on request: header `v` is one byte 0, header `c` the position (KIP-796). Whatever else
-stands under these names, in a source topic for example, is no position.
+A task writes one with the last change of each store in a commit. Kafka Streams writes one with each record on request.
+Anything else under these names, in a source topic for example, is no position.
+
+A store's position is known only if its last record has one. Otherwise the rows are ahead of the merged position: the
+record is from the middle of a commit, or its writer logs no positions.
 """
 
 from __future__ import annotations
@@ -31,13 +34,22 @@ class HeaderPositions:
 
     def __init__(self) -> None:
         self.merged: dict[TopicPartition, int] = {}
+        self._last_has_one = False
 
-    def add_columns(self, data: Bytes, headers: Any) -> None:
-        """Merge what `record_kernels.decode` found."""
+    @property
+    def of_last(self) -> dict[TopicPartition, int]:
+        """The merged position, if the last record has one; otherwise empty."""
+        return dict(self.merged) if self._last_has_one else {}
+
+    def add_columns(self, data: Bytes, headers: Any, records: int) -> None:
+        """Merge what `record_kernels.decode` found in so many records, at least one."""
+        self._last_has_one = False
         if not len(headers):
             return
         from statestore.changelog import record_kernels
 
+        if headers[-1, 3] == records - 1:
+            self._last_has_one = bool(record_kernels.has_position(data, headers[-1]))
         at, rows = 0, _ROWS
         while at < len(headers):
             found = np.empty((rows, 4), np.int64)
@@ -52,6 +64,7 @@ class HeaderPositions:
     def add_messages(self, messages: Iterable[Message]) -> None:
         """Merge the positions in messages' headers."""
         for message in messages:
+            self._last_has_one = False
             headers = dict(message.headers() or ())  # of several with one name, the last
             version, raw = headers.get("v"), headers.get("c")
             if not version or version[0] or raw is None:
@@ -60,6 +73,7 @@ class HeaderPositions:
                 found = position_format.decode(raw)
             except StoreCorruptedError:
                 continue
+            self._last_has_one = True
             for partition, offset in found.items():
                 self._add(partition, offset)
 

@@ -95,8 +95,16 @@ class LogReader:
 
     @property
     def position(self) -> dict[TopicPartition, int]:
-        """The positions that Kafka Streams put into the headers of the records that `read` has delivered, merged."""
-        return dict(self._positions.merged)
+        """The merged positions in the headers of the records that `read` has delivered.
+
+        Empty if the last record has none: what the records changed is then ahead of the merged position.
+        """
+        return self._positions.of_last
+
+    @property
+    def has_positions(self) -> bool:
+        """True if any record that `read` has delivered has a position in its headers."""
+        return bool(self._positions.merged)
 
     @property
     def append_times(self) -> bool:
@@ -218,7 +226,7 @@ class LogReader:
                 self._append_times |= any(batch.append_time >= 0 for batch, _ in wanted)
                 for committed, some in groupby(wanted, itemgetter(1)):
                     for decoded in decode((found[0] for found in some), fetched.records, start, end, self.partition):
-                        self._positions.add_columns(decoded.data, decoded.headers)
+                        self._positions.add_columns(decoded.data, decoded.headers, decoded.columns.num_rows)
                         if self._foreign is not None:
                             self._foreign.add_columns(decoded.data, decoded.headers)
                         yield from of_decoded(decoded._replace(committed=committed))

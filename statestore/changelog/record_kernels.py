@@ -214,6 +214,13 @@ def _row_of(found: Any, known: int, data: Any, name: int, length: int, partition
 
 
 @compiled
+def has_position(data: Any, header: Any) -> Any:
+    """Whether a record has a position in its headers; `header` is its row as `decode` leaves it."""
+    at, end = _position_of(data, header[0], header[1], header[2])
+    return end - at >= 5 and data[at] == 0
+
+
+@compiled
 def merge_positions(data: Any, headers: Any, first: int, found: Any) -> Any:
     """Merge the positions in records' headers (formats/position.py): the largest offset of each topic and partition.
 

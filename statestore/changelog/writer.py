@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -158,18 +159,26 @@ class RecordWriter:
         values: Sequence[bytes | None],
         timestamps: Sequence[int],
         headers: Sequence[Headers] | None = None,
+        count: int | None = None,
     ) -> None:
-        """Write many records to one partition, in their order; see `produce`."""
+        """Write many records to one partition, in their order; see `produce`.
+
+        Parameters
+        ----------
+        count
+            How many of them, if not all.
+        """
+        count = len(keys) if count is None else count
         if len(timestamps) and min(timestamps) <= 0:
             raise InputError(f"{topic}: a record's timestamp is in ms since 1970 and above 0, found {min(timestamps)}")
         if headers is not None:
-            for key, value, timestamp, found in zip(keys, values, timestamps, headers, strict=True):
+            for key, value, timestamp, found in islice(zip(keys, values, timestamps, headers, strict=True), count):
                 self.produce(topic, key, value, timestamp, partition, found)
             return
         produce = kill_switch.around(self._producer.produce, "before produce", "during produce")
-        last = len(keys) - 1
+        last = count - 1
         told = self._told_of(keys, values)  # records of a partition arrive in order: the last one tells the offset
-        for index, (key, value, timestamp) in enumerate(zip(keys, values, timestamps, strict=True)):
+        for index, (key, value, timestamp) in enumerate(islice(zip(keys, values, timestamps, strict=True), count)):
             if index == last:
                 told = self._on_delivery
             try:

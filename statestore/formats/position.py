@@ -3,7 +3,8 @@
     u8 version (0) | i32 topics | then per topic:
     i32 length | name (UTF-8) | i32 entries | entries x (i32 partition, i64 offset)
 
-Kafka Streams may leave zero bytes behind the last entry; they are ignored.
+Kafka Streams may leave zero bytes behind the last entry; they are ignored. In a changelog, a position is in two headers
+of a record: `v`, which is one byte 0, and `c`, which is the position (KIP-796).
 """
 
 from __future__ import annotations
@@ -32,6 +33,11 @@ def encode(position: Mapping[TopicPartition, int]) -> bytes:
         parts += [_INT.pack(len(name)), name, _INT.pack(len(entries))]
         parts += [_ENTRY.pack(*entry) for entry in entries]
     return b"".join(parts)
+
+
+def position_headers(position: Mapping[TopicPartition, int]) -> tuple[tuple[str, bytes], ...]:
+    """Return the headers of a changelog record with this position; none if it is empty."""
+    return (("v", b"\0"), ("c", encode(position))) if position else ()
 
 
 def decode(raw: bytes) -> dict[TopicPartition, int]:

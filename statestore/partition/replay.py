@@ -36,7 +36,7 @@ def replay(store: AnyStore, reader: LogReader, start: int, end: int) -> Replayed
         records += len(keys)
         last_offset = offsets[-1]
         kill_switch.reached("replayed, not committed")
-        # Our own changelogs tell no position: the rows are ahead of the one that the store has.
+        # Without a position in the last record's headers, the rows are ahead of the one that the store has.
         store.commit({reader.partition: last_offset}, reader.position or None)
         kill_switch.reached("replayed")
     return Replayed(records - skipped, skipped, last_offset)

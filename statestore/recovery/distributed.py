@@ -67,7 +67,7 @@ from statestore.recovery.planning import (
 from statestore.recovery.restore_progress import RestoreProgressWriter
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staged_check import check_staged
-from statestore.recovery.staging import OffsetRange, Staging
+from statestore.recovery.staging import OffsetRange, Staging, merged_positions
 from statestore.recovery.tail import building, replay_staged
 from statestore.statedir.scratch import default_scratch, scratch_directory
 
@@ -378,11 +378,8 @@ def _last_offsets(store: StorePartitionSpec, ranges: Iterable[LogRangeRead]) -> 
 
 
 def _position(ranges: Iterable[LogRangeRead]) -> dict[TopicPartition, int]:
-    result: dict[TopicPartition, int] = {}
-    for one in ranges:
-        for partition, offset in one.position:
-            result[partition] = max(result.get(partition, 0), offset)
-    return result
+    with_records = [one for one in ranges if one.last_offset is not None]
+    return merged_positions({(one.partition, one.start): dict(one.position) for one in with_records})
 
 
 def _with_tail(

@@ -212,7 +212,8 @@ def read_range(
             progress.read(last + 1 - at, batch.num_rows)
             at = last + 1
             kill_switch.reached("restore, batch read")
-        staging.keep_position(part.partition, position, reader.position)
+        if at > position:
+            staging.keep_position(part.partition, position, reader.position)
     progress.read(part.end - at, 0)
     runs.append(writer.finish(part.end))
     kill_switch.reached("restore, range read")

@@ -27,6 +27,7 @@ from statestore.formats import checkpoint_file
 from statestore.model import TopicPartition
 from statestore.statedir.lock import locked_file, require_held
 from statestore.statedir.paths import TaskPaths
+from statestore.stores.database import merged
 
 _PLAN, _POSITION = "plan.json", "position"
 
@@ -161,17 +162,18 @@ class Staging:
         return self.directory / f"{partition}-{offset}"
 
     def keep_position(self, partition: int, offset: int, position: Mapping[TopicPartition, int]) -> None:
-        """Keep the input offsets that records from an offset on name in their headers; call it before the runs end."""
-        if position:
-            write_durably(self.runs_directory(partition, offset) / _POSITION, checkpoint_file.write(position))
+        """Keep the position of the records from an offset on, empty if it is unknown; call it before the runs end."""
+        write_durably(self.runs_directory(partition, offset) / _POSITION, checkpoint_file.write(position))
 
     def position(self) -> dict[TopicPartition, int]:
-        """Input offsets that the headers of all records in the runs name: the largest of each partition."""
-        result: dict[TopicPartition, int] = {}
-        for path in self.directory.glob(f"*/{_POSITION}"):
-            for partition, offset in checkpoint_file.read(path).items():
-                result[partition] = max(result.get(partition, 0), offset or 0)
-        return result
+        """Position of all records in the runs; see `merged_positions`."""
+        found = {
+            (int(partition), int(offset)): checkpoint_file.read(path)
+            for path in self.directory.glob(f"*/{_POSITION}")
+            for partition, offset in [path.parent.name.split("-")]
+        }
+        known = {at: {where: offset or 0 for where, offset in one.items()} for at, one in found.items()}
+        return merged_positions(known)
 
     @property
     def held_bytes(self) -> int:
@@ -240,3 +242,17 @@ def cut(partition: int, start: int, end: int, count: int) -> list[OffsetRange]:
 def next_offsets(staging: Staging, ranges: Iterable[OffsetRange]) -> dict[OffsetRange, int]:
     """By range, the offset before which its records are in runs."""
     return {part: max((found.position for found in staging.found(part)), default=part.start) for part in ranges}
+
+
+def merged_positions(ranges: Mapping[tuple[int, int], Mapping[TopicPartition, int]]) -> dict[TopicPartition, int]:
+    """Return the position of ranges that have records, by changelog partition and first offset.
+
+    Within a changelog partition, the position is known only if that of its last range is: otherwise the rows are ahead
+    of it (`changelog/header_positions.py`).
+    """
+    last = {partition: max(start for one, start in ranges if one == partition) for partition, _ in ranges}
+    result: dict[TopicPartition, int] = {}
+    for (partition, _), position in ranges.items():
+        if ranges[partition, last[partition]]:
+            result = merged(result, position)
+    return result

@@ -238,12 +238,11 @@ def _take_over(
     staged = spec.store.paths.staging(definition.name)
     scratch = staged.with_name(f".{staged.name}.tail")  # no store can have such a name
     writer = RunWriter(scratch / "runs", routing_of(definition), spec.run_bytes, start=start)
-    at, told = start, True
+    at = start
     try:
         for batch in reader.read(start, end, definition.values):
             require_no_headers(spec.store, reader)
             writer.add(batch)
-            told = told and bool(reader.position)
             after = batch.column(3)[-1].as_py() + 1
             progress.read(after - at, batch.num_rows)
             at = after
@@ -256,10 +255,7 @@ def _take_over(
         remove_tree(scratch)
     kill_switch.reached("restore, tail taken over, not committed")
     if runs.last_offset is not None:
-        if not told:  # as in a replay, the rows are ahead of the position before them
-            opened.commit({partition: runs.last_offset})
-        if reader.position:
-            opened.commit({partition: runs.last_offset}, reader.position)
+        opened.commit({partition: runs.last_offset}, reader.position or None)  # as in a replay
     return Replayed(runs.records, runs.skipped, runs.last_offset)
 
 

@@ -7,7 +7,7 @@ for it: they keep records, show under exactly once only what was committed, and 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import repeat
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, cast
 
@@ -185,9 +185,10 @@ class _Output:
         values: Sequence[bytes | None],
         timestamps: Sequence[int],
         headers: Sequence[Headers] | None = None,
+        count: int | None = None,
     ) -> None:
         each = zip(keys, values, timestamps, repeat(()) if headers is None else headers, strict=False)
-        for key, value, timestamp, found in each:
+        for key, value, timestamp, found in islice(each, count):
             self._add(*self._changelogs[store], LoggedRecord(key, value, timestamp, tuple(found)))
 
     def _add(self, topic: str, partition: int | None, record: LoggedRecord) -> None:

@@ -131,8 +131,8 @@ def _position_of_stores(spec: TaskSpec, stores: TaskStores, log: LogRange) -> Co
         )
     if unknown := [name for name in holding if positions[name] is None]:
         raise InputOffsetError(
-            f"{missing}. The position of {', '.join(unknown)} is unknown, because changelog records were replayed "
-            "into it: continuing from an older position would process records twice. "
+            f"{missing}. The position of {', '.join(unknown)} is unknown, because changelog records without positions "
+            "were replayed into it: continuing from an older position would process records twice. "
             f"{_SET_OFFSET}, or reset the application"
         )
     return Continuation(least)

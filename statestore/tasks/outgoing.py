@@ -1,13 +1,18 @@
 """The records that a topology logs and sends: collected and produced in batches, in the order of each topic.
 
 What a record wrote and sent can be taken back until it is known that the record is no poison.
+
+If a store's log carries positions, the last change of a commit has the commit's position in its headers
+(`formats/position.py`). Until the commit, it is not known which change is the last one, so the newest one is held back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from statestore.formats.position import position_headers
+from statestore.model import TopicPartition
 from statestore.stores.shortcuts import GatheredChanges, WriteAccess
 from statestore.tasks.processor import Headers
 
@@ -39,8 +44,9 @@ class Output(Protocol):
         values: Sequence[bytes | None],
         timestamps: Sequence[int],
         headers: Sequence[Headers] | None = None,
+        count: int | None = None,
     ) -> None:
-        """Log changes of a store, in their order."""
+        """Log changes of a store, in their order; only the first `count`, if that is given."""
 
 
 class Outgoing:
@@ -49,7 +55,7 @@ class Outgoing:
     Parameters
     ----------
     stores
-        Names of the stores.
+        Names of the stores, and whether their logs carry positions.
     failed
         Told of a failure to hand on, before it is raised: user code may swallow it.
     access
@@ -64,13 +70,14 @@ class Outgoing:
     def __init__(
         self,
         output: Output,
-        stores: Iterable[str],
+        stores: Mapping[str, bool],
         failed: Callable[[Exception], None],
         access: WriteAccess,
     ) -> None:
         self.sent = self.logged = 0
         self._output = output
         self._failed = failed
+        self._carries_positions = stores
         self._changes = {store: GatheredChanges(self.hand_on_unless_undoable, _FIRST, access) for store in stores}
         self._sent: list[Sent] = []
         self._most_sent = _FIRST
@@ -94,8 +101,14 @@ class Outgoing:
             self._changes[store].changes.extend(zip(keys, values, timestamps, strict=True))
             return
         self.hand_on()
-        self._output.log_many(store, keys, values, timestamps)
-        self.logged += len(keys)
+        if not len(keys):
+            return
+        self._log(store, 0)
+        count = len(keys) - int(self._carries_positions[store])
+        self._output.log_many(store, keys, values, timestamps, count=count)
+        self.logged += count
+        if count < len(keys):
+            self._changes[store].changes.append((keys[-1], values[-1], timestamps[-1]))
 
     # -- undoing one record ---------------------------------------------------------------------------------------
 
@@ -123,11 +136,25 @@ class Outgoing:
             self.hand_on()
 
     def hand_on(self) -> None:
-        """Hand everything on."""
+        """Hand everything on, except the changes that are held back."""
+        self._hand_on(None)
+
+    def finish(self, position: Mapping[TopicPartition, int]) -> None:
+        """Hand everything on before a commit.
+
+        Parameters
+        ----------
+        position
+            Input offsets that all changes reflect. Empty: unknown.
+        """
+        self._hand_on(position)
+
+    def _hand_on(self, position: Mapping[TopicPartition, int] | None) -> None:
         try:
-            for store, gathered in self._changes.items():
-                if gathered.changes:
-                    self._log(store, gathered)
+            for store, carries_positions in self._carries_positions.items():
+                self._log(store, int(carries_positions and position != {}))
+                if position:
+                    self._log(store, 0, position_headers(position))
             if self._sent:
                 records = self._sent
                 self._sent = []
@@ -138,12 +165,20 @@ class Outgoing:
             self._failed(error)
             raise
 
-    def _log(self, store: str, gathered: GatheredChanges) -> None:
-        keys, values, *rest = zip(*gathered.changes, strict=True)
-        gathered.changes.clear()
-        gathered.most = _most(len(keys), sum(map(len, keys)) + sum(map(len, filter(None, values))))
-        self._output.log_many(store, keys, values, *rest)
-        self.logged += len(keys)
+    def _log(self, store: str, held: int, position: Headers = ()) -> None:
+        """Log the changes that were gathered, except the last `held` of them; headers of a position go to each."""
+        gathered = self._changes[store]
+        count = len(gathered.changes) - held
+        if count <= 0:
+            return
+        keys, values, timestamps, *headers = zip(*gathered.changes[:count], strict=True)
+        del gathered.changes[:count]
+        if position:
+            headers = [(position,) * count]
+        else:
+            gathered.most = _most(count, sum(map(len, keys)) + sum(map(len, filter(None, values))))
+        self._output.log_many(store, keys, values, timestamps, headers[0] if headers else None)
+        self.logged += count
 
 
 def _size(record: Sent) -> int:

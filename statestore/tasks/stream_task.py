@@ -209,7 +209,11 @@ class StreamTask:
             self._stores.forget_positions()
         remember_shape(spec)
         bounds = spec.timestamps.measured(spec)
-        self._topology = Topology(spec.application, spec.task, self._stores.by_name, self._output, bounds)
+        # At least once, a store's last change can be in its log while other changes and outputs were never sent.
+        positions = spec.exactly_once
+        self._topology = Topology(
+            spec.application, spec.task, self._stores.by_name, self._output, bounds, logs_positions=positions
+        )
         self._topology.start(metadata.partition_time)
         self.state = TaskState.RUNNING
         kill_switch.reached("recovered")
@@ -258,6 +262,7 @@ class StreamTask:
         position = find_position(self._spec, self._group, self._stores, logs)
         found = position.found
         self._next_offset, self._sequence = found.offset, found.sequence
+        self._last_record = found.offset - 1
         self._never_read, self._moved_from = position.never_read, found.moved_from
         self._reached_input = True
         if not found.recorded:
@@ -359,12 +364,13 @@ class StreamTask:
         if not self._in_transaction:
             self._writer.begin()
         topology = self.topology
-        topology.flush()
+        position = {self._input: self._last_record} if self._last_record >= 0 else {}
+        topology.flush(position)
         kill_switch.reached("before the flush")
         delivered = self._commit_offset(CommitMetadata(topology.stream_time, self._stores.stream_times))
         kill_switch.reached("Kafka committed, stores not")
         self._in_transaction = False
-        self._stores.commit(delivered, {self._input: self._last_record}, self._output.take_logged())
+        self._stores.commit(delivered, position, self._output.take_logged())
         self._pending = 0
         kill_switch.reached("stores committed")
         self._commits += 1
@@ -445,8 +451,9 @@ class _Output:
         values: Sequence[bytes | None],
         timestamps: Sequence[int],
         headers: Sequence[Headers] | None = None,
+        count: int | None = None,
     ) -> None:
         topic, partition = self._changelogs[store]
-        self._writer.produce_many(topic, partition, keys, values, timestamps, headers)
-        self._logged[store] += len(keys)
+        self._writer.produce_many(topic, partition, keys, values, timestamps, headers, count)
+        self._logged[store] += len(keys) if count is None else count
         self._writer.poll()

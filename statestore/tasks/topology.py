@@ -13,11 +13,12 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import ProcessingError, StateStoreError
-from statestore.model import TaskId, repartition_topic
+from statestore.model import TaskId, TopicPartition, repartition_topic
 from statestore.stores.processor_store import processor_columns, processor_store
 from statestore.stores.shortcuts import WriteAccess
 from statestore.stores.typed import AnyStore, KeyValueStore
@@ -74,6 +75,8 @@ class Topology:
         Where records and changes go.
     timestamps
         Which timestamps the topics written to take.
+    logs_positions
+        Whether the logs of stores carry positions. A test driver's do not, because its user reads them.
 
     Attributes
     ----------
@@ -88,6 +91,8 @@ class Topology:
         stores: Mapping[str, AnyStore],
         output: Output,
         timestamps: TimestampBounds = ANY_TIMESTAMP,
+        *,
+        logs_positions: bool = False,
     ) -> None:
         self._application = application
         self._task = task
@@ -101,7 +106,9 @@ class Topology:
         #: them.
         self._failures: list[Exception] = []
         access, self._record = WriteAccess(), RecordContext()
-        self._outgoing = Outgoing(output, stores, self._failed, access)
+        # In the log of a store with headers, a position would become a part of the row.
+        positions = {name: logs_positions and not store.layout.keeps_headers for name, store in stores.items()}
+        self._outgoing = Outgoing(output, positions, self._failed, access)
         self._writes = UserWrites(self._outgoing, access, timestamps, self._record, self._failed)
         self.stream_time = -1
         part = application.subtopologies[task.subtopology]
@@ -235,15 +242,21 @@ class Topology:
                 item.add(records.columns, before)
         return taken
 
-    def flush(self) -> None:
-        """Bring what is aggregated into the stores; call it before each commit."""
+    def flush(self, position: Mapping[TopicPartition, int] = MappingProxyType({})) -> None:
+        """Bring what is aggregated into the stores, and log all changes; call it before each commit.
+
+        Parameters
+        ----------
+        position
+            Offset of the last record that was processed, by input partition; empty if it is unknown.
+        """
         with self._logging_what_is_written():
             with self._writes.taken():
                 self._process_waiting()
             with self._writes.refused():
                 for item in self._aggregations:
                     item.flush()
-            self._outgoing.hand_on()
+            self._outgoing.finish(position)
         self._held = []
         self._raise_swallowed()
         self._record.commit_requested = False

@@ -278,7 +278,7 @@ class _Fold:
             self._runs = writer.finish(stop)
             self.stream_time = max(self.stream_time, self._runs.stream_time)
             self._note_timestamps(reader)
-            self._positions = self._positions or bool(reader.position)
+            self._positions = self._positions or reader.has_positions
             self._read_tail(reader, max(stop, self._log.start), topics)  # what is gone behind the store were markers
 
     def _reader(self, *, read_committed: bool) -> LogReader:
@@ -294,7 +294,7 @@ class _Fold:
             with self._reader(read_committed=False) as hidden:
                 yield from hidden.read(max(stable, self._log.start), stop, values)
                 self._note_timestamps(hidden)
-                self._positions = self._positions or bool(hidden.position)
+                self._positions = self._positions or hidden.has_positions
 
     def _note_timestamps(self, reader: LogReader) -> None:
         timestamped = self._spec.store.values.timestamped

@@ -90,7 +90,7 @@ class WithRows(Silence):
 
 
 class Restored(Silence):
-    """The position of the store is not known after a restore, and is not needed."""
+    """The position of the store is known after a restore, and is not needed."""
 
     def before(self) -> None:
         """Count, be killed, and be restored."""

@@ -16,6 +16,7 @@ import pytest
 
 from statestore.changelog.group import GroupOffset, commit_offsets
 from statestore.changelog.topics import OFFSETS_CONFIG, Topics
+from statestore.definitions.fields import Engine
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import FencedError, StateStoreError
 from statestore.formats import checkpoint_file
@@ -28,7 +29,7 @@ from statestore.statedir.record import StoreRecord, read_record
 from statestore.stores.open import open_key_value_store
 from statestore.tasks.stream_task import StreamTask, run_task
 from tests.integration import broker, dying, support
-from tests.integration.broker import T0, Row, consume, group_offset
+from tests.integration.broker import T0, Row, consume, group_offset, transaction
 from tests.integration.support import STORE, Application
 from tests.oracle.rows import fold
 
@@ -277,6 +278,7 @@ def test_r17_group_offset_missing_with_the_state_lost_on_disk_stops_too(applicat
     application.process(INPUT)
     _forget_offsets(application)
     shutil.rmtree(application.state_dir)
+    application.send(LATER)
     application.fails("InputOffsetError")
 
 
@@ -321,33 +323,60 @@ def test_r17_the_position_in_an_input_that_was_made_anew_is_of_other_records(app
     assert application.run(input_id=after).records_in == len(INPUT) + len(LATER)
 
 
-@pytest.mark.long
-def test_r17_a_store_without_a_position_cannot_be_gone_on_from(application: Application) -> None:
-    application.process(INPUT)
-    _forget_offsets(application)
-    shutil.rmtree(application.state_dir)  # a replay brings back rows and offset, no position
-    assert f"position of {STORE} is unknown" in application.fails("InputOffsetError", resume_from_position=True)
-
-
-@pytest.mark.long
-@pytest.mark.behaviour("R17")
-@pytest.mark.parametrize("way", ["crash replay", "tail restore", pytest.param("sorted tail", marks=pytest.mark.long)])
-def test_r17_rows_that_were_replayed_make_the_position_unknown(
-    application: Application, monkeypatch: pytest.MonkeyPatch, way: str
+@pytest.mark.behaviour("R17", "K20", "M4")
+@pytest.mark.short_for("txn_rocksDB-crash replay")
+@pytest.mark.parametrize(
+    ("engine", "way"),
+    [
+        *(("txn_rocksDB", way) for way in ("crash replay", "store lost", "tail restore", "sorted tail")),
+        *((engine, "full restore") for engine in ("txn_rocksDB", "rocksDB")),
+        ("rocksDB", "crash replay"),
+    ],
+)
+def test_r17_rows_that_were_replayed_have_the_position_of_their_log(
+    bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, engine: Engine
 ) -> None:
+    application = Application(bootstrap_servers, tmp_path, stores=[StoreDefinition(name=STORE, engine=engine)])
     if way == "sorted tail":
         monkeypatch.setattr(tail, "LEAST_SORTED", 1)
     application.process(INPUT[:3])
     application.send(INPUT[3:])
     dying.die_in(application.task_spec(), "Kafka committed, stores not")
-    if way == "crash replay":
-        assert application.run().restored == 4
-    else:
+    if way == "store lost":
+        shutil.rmtree(application.live)
+    if way == "full restore":
+        application.restore("full", force=True)
+    elif way.endswith("tail"):
         assert application.restore().mode == "tail"
+    else:
+        row = application.run()
+        assert (row.failure, row.stores[0].commits) == (None, 0), "a replay's commits are none of the task's"
+        assert row.restored >= 4
+    assert application.position() == {TopicPartition(application.input, 0): len(INPUT) - 1}
     _forget_offsets(application)
-    contents, log = application.contents(), consume(application.servers, application.changelog)
+    application.send(LATER)
+    row = application.run(resume_from_position=True)
+    assert (row.failure, row.records_in) == (None, len(LATER))
+    application.assert_oracle()
+
+
+@pytest.mark.long
+@pytest.mark.behaviour("R17", "K20")
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+def test_r17_a_log_that_ends_without_a_position_cannot_be_gone_on_from(
+    bootstrap_servers: str, tmp_path: Path, guarantee: str
+) -> None:
+    application = Application(bootstrap_servers, tmp_path, processing_guarantee=guarantee)
+    application.process(INPUT)
+    if guarantee == "exactly_once_v2":  # at least once, tasks log no positions
+        transaction(application.servers, application.changelog, [(b"z", b"1")])  # nor does another program
+        broker.settle(application.servers, application.changelog)
+    _forget_offsets(application)
+    application.send(LATER)
+    shutil.rmtree(application.state_dir)
+    log = consume(application.servers, application.changelog)
     assert f"position of {STORE} is unknown" in application.fails("InputOffsetError", resume_from_position=True)
-    assert (application.contents(), consume(application.servers, application.changelog)) == (contents, log)
+    assert consume(application.servers, application.changelog) == log
 
 
 @pytest.mark.long

@@ -12,5 +12,5 @@ class Lists:
     def send_many(self, records):
         self.sent += records
 
-    def log_many(self, store, keys, values, timestamps, headers=None):
-        self.logged += [(store, *row) for row in zip(keys, values, timestamps, strict=True)]
+    def log_many(self, store, keys, values, timestamps, headers=None, count=None):
+        self.logged += [(store, *row) for row in zip(keys, values, timestamps, strict=True)][:count]

@@ -36,8 +36,8 @@ class Lists:
     def send_many(self, records):
         raise AssertionError("nothing is sent")
 
-    def log_many(self, store, keys, values, timestamps, headers=None):
-        self.logged += zip(keys, values, timestamps, strict=True)
+    def log_many(self, store, keys, values, timestamps, headers=None, count=None):
+        self.logged += [*zip(keys, values, timestamps, strict=True)][:count]
 
 
 def nothing(record, context):
@@ -126,7 +126,7 @@ def test_whatever_is_written_and_read_comes_out_as_it_does_the_long_way(pair, ke
         if undoable:
             store.undo_record()
             topology._outgoing.take_back()
-        topology._outgoing.hand_on()
+        topology._outgoing.finish({})
         found.append((done, kept, dict(store.inner.scan(None, None)), list(output.logged)))
     assert found[0] == found[1]
 
@@ -174,7 +174,7 @@ def test_rows_read_ahead_are_always_those_that_are_there(tmp_path_factory, steps
         for key in (b"a", b"b", b"c", b"d"):
             number = seen.get(key)
             assert store.get(key) == (ValueAndTimestamp(number, T0) if number else None)
-    topology._outgoing.hand_on()
+    topology._outgoing.finish({})
     store.close(clean=False)
 
 

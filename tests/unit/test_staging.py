@@ -149,14 +149,24 @@ def test_there_are_runs_as_soon_as_one_is_complete(staging):
     assert staging.has_runs
 
 
+@pytest.mark.behaviour("K20")
 def test_the_position_of_all_runs_is_the_largest_offset_of_each_input_partition(staging):
     assert staging.position() == {}
-    staging.keep_position(0, 10, {INPUT: 4, INPUT_2: 9})
+    staging.keep_position(0, 9, {INPUT: 4, INPUT_2: 9})
     staging.keep_position(0, 20, {INPUT: 7, INPUT_2: 0})
     staging.keep_position(1, 10, {})
-    assert not staging.runs_directory(1, 10).exists()
-    assert [path.name for path in sorted(staging.directory.iterdir())] == ["0-10", "0-20"]
     assert staging.position() == {INPUT: 7, INPUT_2: 9}
+
+
+@pytest.mark.behaviour("K20")
+def test_the_position_of_runs_is_unknown_if_the_last_range_has_none(staging):
+    staging.keep_position(0, 9, {INPUT: 4})
+    staging.keep_position(0, 20, {})
+    assert staging.position() == {}
+    staging.keep_position(1, 10, {INPUT: 2})
+    assert staging.position() == {INPUT: 2}
+    staging.keep_position(0, 100, {INPUT_2: 9})
+    assert staging.position() == {INPUT: 4, INPUT_2: 9}
 
 
 def test_a_position_of_which_only_unknown_offsets_are_known_is_at_the_start(staging):

@@ -143,7 +143,7 @@ def put_and_go_on(record, context):
 class Refusing(Lists):
     """Takes no change: librdkafka does so when 500,000 records wait, which a test cannot send."""
 
-    def log_many(self, store, keys, values, timestamps, headers=None):
+    def log_many(self, store, keys, values, timestamps, headers=None, count=None):
         raise KafkaUnavailableError("no record was taken")
 
 

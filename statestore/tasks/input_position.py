@@ -79,8 +79,6 @@ def _times(known: CommitMetadata, spec: TaskSpec, stores: TaskStores) -> CommitM
 def _recorded(spec: TaskSpec, group: ConsumerGroup, log: LogRange) -> Continuation | None:
     """Return where the group or the topic of input offsets says to continue, or None if neither does."""
     committed, kept = of_topic(group.committed(spec.input), spec.input_id), None
-    if committed is None and spec.resume_from_position:  # a person has deleted it, and says so
-        return None
     if not spec.exactly_once or not is_confirmed(committed, spec.offsets_id):
         kept = read_kept(spec.bootstrap_servers, spec.offsets, log, spec.input, spec.kafka_timeout_s)
     if kept is not None and not kept.is_of(spec.input_id):
@@ -91,6 +89,8 @@ def _recorded(spec: TaskSpec, group: ConsumerGroup, log: LogRange) -> Continuati
                 f"{spec.input_id}. {_SET_OFFSET} in the new topic"
             )
         kept = kept.model_copy(update={"offset": committed.next_offset})  # its own is an offset of the former topic
+    if committed is None and spec.resume_from_position:  # a person has deleted it, and says so
+        return None
     return continuation(committed, kept, spec.offsets_id)
 
 

@@ -317,8 +317,10 @@ def test_r17_the_position_in_an_input_that_was_made_anew_is_of_other_records(app
     application.send([*INPUT, *LATER])
     after = input_id()
     application.fails("InputOffsetError", input_id=after)
-    said = application.fails("InputOffsetError", input_id=after, resume_from_position=True)
-    assert f"expected the topic id {before}, found {after}" in said
+    for _ in range(2):
+        said = application.fails("InputOffsetError", input_id=after, resume_from_position=True)
+        assert f"expected the topic id {before}, found {after}" in said
+        shutil.rmtree(application.state_dir)  # the changelog has the position, too
     commit_offsets(application.servers, application.name, {TopicPartition(application.input, 0): GroupOffset(0)})
     assert application.run(input_id=after).records_in == len(INPUT) + len(LATER)
 

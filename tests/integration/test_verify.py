@@ -129,6 +129,7 @@ def test_rows_without_an_offset_are_not_ok_because_the_log_is_empty(
 
 
 @pytest.mark.long
+@pytest.mark.behaviour("L2")
 def test_l1_offset_that_is_still_in_a_checkpoint_file_counts(whole: Application) -> None:
     committed = whole.committed()
     whole.write_anew(whole.contents())
@@ -325,7 +326,7 @@ def test_a_journal_of_a_swap_that_is_damaged_is_a_finding_of_that_store_alone(wh
     assert whole.verify().status is Status.OK
 
 
-@pytest.mark.behaviour("R11")
+@pytest.mark.behaviour("R11", "L2")
 def test_r11_locked_while_another_process_has_the_task(whole: Application) -> None:
     held, let_go = dying.new_event(), dying.new_event()
     process = dying.start_process(dying.hold_lock, whole.task_spec(), held, let_go)

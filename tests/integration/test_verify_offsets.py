@@ -47,6 +47,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
+@pytest.mark.behaviour("L2")
 def test_l2_a_sealed_store_is_not_opened(whole: Application, opened: list[str]) -> None:
     row = whole.verify("offsets")
     assert (row.status, row.action, row.committed, row.start, row.end, row.lag, row.sealed, row.keys) == (

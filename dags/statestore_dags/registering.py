@@ -98,7 +98,7 @@ def _work(text: str, pin: str | None = None) -> _Work:
     view = metastore.require_running() if pin is None else metastore.pinned(Pin.parse(pin))
     require_own_topic(topics, settings.service_id)
     require_own(topics, definitions, settings.service_id)
-    plan = plan_definitions(topics, view.catalogue, definitions.values(), metastore.history())
+    plan = plan_definitions(topics, view.catalogue, definitions.values())
     return _Work(topics, metastore, view.catalogue, str(view.pin), plan, settings.state_dir)
 
 

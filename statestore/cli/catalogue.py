@@ -97,8 +97,7 @@ def apply(
     require_own_topic(service.topics, service.service_id)
     require_own(service.topics, definitions, service.service_id, take_from)
     to_create = missing_topics(service.topics, definitions.values(), partitions, config) if create else {}
-    logged = service.metastore.history()
-    plan = plan_definitions(service.topics, view.catalogue, definitions.values(), logged, to_create)
+    plan = plan_definitions(service.topics, view.catalogue, definitions.values(), to_create)
     require_runnable(plan)
     console = output.console(json)
     output.say(console, shown.plan_text(plan, to_create.values()))

@@ -53,7 +53,7 @@ def drift(
     snapshots = archive_spec(archive, archive_timeout_s, topics)
 
     def find(view: View) -> list[Drift]:
-        found = find_drift(where, service.service_id, view, metastore.history(), topics)
+        found = find_drift(where, service.service_id, view, topics)
         return found if snapshots is None else found + rare_snapshots(snapshots, view, topics, clock.now_ms())
 
     console = output.console(json)

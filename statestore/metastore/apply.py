@@ -26,7 +26,7 @@ from statestore.metastore.metastore import Make, Metastore
 from statestore.metastore.ownership import ALIKE, OwnedTopics, twins
 from statestore.metastore.plan import Plan, Step, make_plan, put
 from statestore.metastore.takeover import require_own_logs, writers
-from statestore.metastore.view import LoggedCommand, Submitted
+from statestore.metastore.view import Submitted
 
 
 class Applied(NamedTuple):
@@ -40,15 +40,12 @@ def plan_definitions(
     topics: Topics,
     catalogue: Catalogue,
     definitions: Iterable[ApplicationDefinition],
-    history: Iterable[LoggedCommand] = (),
     to_create: Mapping[str, NamedTopic] = MappingProxyType({}),
 ) -> Plan:
     """Plan what applying definitions does. Nothing is written.
 
     Parameters
     ----------
-    history
-        Commands that tell which definitions wrote the changelogs that are there, of dropped stores too.
     to_create
         Topics that will be created before the plan is carried out, by name.
 
@@ -69,7 +66,7 @@ def plan_definitions(
             problems.append(str(error))
     if problems:
         raise TopicMismatchError("\n".join(problems))
-    plan, known = make_plan(catalogue, resolved), writers(history)
+    plan, known = make_plan(catalogue, resolved), writers(catalogue)
     for step in plan.steps:
         if step.command is not None:
             require_own_logs(topics, catalogue.applications.get(step.application), step.command, known)
@@ -190,6 +187,7 @@ def _put(topics: Topics, step: Step, seen: Catalogue) -> Make:
                 f"{planned.partitions}, found {partitions}. Nothing was changed for it. Run again, and check the "
                 "new plan"
             )
+        require_own_logs(topics, now, command, writers(catalogue))
         return command
 
     return make

@@ -19,9 +19,11 @@ from statestore.metastore.commands import (
     DropApplication,
     DropStore,
     Entry,
+    FormerTopics,
     PutApplication,
     RecordTopics,
     Snapshot,
+    canonical,
     digest_of,
 )
 from statestore.metastore.evolution import (
@@ -31,6 +33,22 @@ from statestore.metastore.evolution import (
     require_partitions,
 )
 from statestore.model import changelog_number, changelog_topic
+
+
+class FormerTopic(NamedTuple):
+    """An internal topic that its application has left: the application or the store was dropped, or has another one.
+
+    Attributes
+    ----------
+    topic_id
+        The last id that was recorded; None if none was.
+    definition, partitions
+        As the application had them when it last wrote the topic.
+    """
+
+    topic_id: str | None
+    definition: ApplicationDefinition
+    partitions: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -43,10 +61,13 @@ class Catalogue:
         By name, in order of names.
     next_id
         The id that the next command has.
+    former
+        By name, the topics that applications have left. A current application may have a topic of that name again.
     """
 
     applications: Mapping[str, Entry] = field(default_factory=dict)
     next_id: int = 1
+    former: Mapping[str, FormerTopic] = field(default_factory=dict)
 
     def apply(self, command: Command) -> Catalogue:
         """Return the catalogue after one more command; many are applied faster by a `Rebuild`.
@@ -87,7 +108,7 @@ class Catalogue:
 
     def snapshot(self) -> Snapshot:
         """Return the command that says all of this at once. It is not stamped."""
-        return Snapshot(catalogue=self.content(), digest=self.digest())
+        return Snapshot(catalogue=self.content(), digest=self.digest(), former=_grouped(self.former))
 
     @cached_property
     def _digest(self) -> str:
@@ -118,6 +139,7 @@ class Rebuild:
     def __init__(self, start: Catalogue | None = None) -> None:
         start = start or Catalogue()
         self._applications: dict[str, Entry | _Changed] = dict(start.applications)
+        self._former = dict(start.former)
         self._next_id = start.next_id
         self._in_order = True
 
@@ -139,7 +161,8 @@ class Rebuild:
             case Snapshot():
                 self._take(command)
             case DropApplication():
-                self._entry(command.name)  # it must be there
+                old = self._entry(command.name)
+                self._leave(old, internal_topic_names(old.definition))
                 del self._applications[command.name]
             case DropStore():
                 self._drop_store(command)
@@ -159,7 +182,7 @@ class Rebuild:
             for name, found in self._applications.items()
         }
         self._applications = {**entries}
-        return Catalogue(entries, self._next_id)
+        return Catalogue(entries, self._next_id, dict(self._former))
 
     def _put(self, command: PutApplication) -> None:
         definition, name = command.definition, command.definition.name
@@ -170,12 +193,10 @@ class Rebuild:
         names = [store.name for store in definition.stores]
         if names != known:
             self._require_own_changelogs(name, [store for store in names if store not in known])
-        if (
-            old is not None
-            and topics is not None
-            and (names != known or old.definition.aggregations != definition.aggregations)
-        ):
-            topics = _only(topics, internal_topic_names(definition))
+        if old is not None and (names != known or old.definition.aggregations != definition.aggregations):
+            needed = internal_topic_names(definition)
+            self._leave(old, set(internal_topic_names(old.definition)).difference(needed))
+            topics = None if topics is None else _only(topics, needed)
         created_id = command.id if old is None else old.created_id
         self._applications[name] = _Changed(
             definition, command.partitions, topics, created_id, command.id, command.written_ms, command.written_by
@@ -187,7 +208,9 @@ class Rebuild:
         require_droppable(old, command.store)
         stores = tuple(store for store in old.definition.stores if store.name != command.store)
         definition = old.definition.model_copy(update={"stores": stores})
-        topics = None if old.topics is None else _only(old.topics, internal_topic_names(definition))
+        needed = internal_topic_names(definition)
+        self._leave(old, set(internal_topic_names(old.definition)).difference(needed))
+        topics = None if old.topics is None else _only(old.topics, needed)
         self._applications[command.application] = _Changed(
             definition, old.partitions, topics, old.created_id, command.id, command.written_ms, command.written_by
         )
@@ -227,6 +250,7 @@ class Rebuild:
                 raise InvalidCommandError(f"{name}/{of} cannot have the format {new.format}: {error}") from error
             topics.pop(new.before, None)
             topics[new.topic] = new.topic_id
+        self._leave(old, [new.before for new in command.changelogs.values()])
         self._applications[name] = _Changed(
             definition,
             old.partitions,
@@ -237,6 +261,13 @@ class Rebuild:
             command.written_by,
         )
 
+    def _leave(self, old: Entry | _Changed, topics: Iterable[str]) -> None:
+        """Keep what is known of topics that an application no longer has."""
+        for topic in topics:
+            topic_id = (old.topics or {}).get(topic)
+            if topic_id is not None or topic not in self._former:  # without an id, it was perhaps never written
+                self._former[topic] = FormerTopic(topic_id, old.definition, old.partitions)
+
     def _take(self, command: Snapshot) -> None:
         """Take over a snapshot at the start of a log; behind its commands, compare it with what they have made."""
         if command.id < self._next_id:
@@ -246,6 +277,11 @@ class Rebuild:
                 raise InvalidCommandError(
                     f"snapshot {command.id} does not match the catalogue of the commands before it; expected "
                     f"digest {self.catalogue().digest()}, found {command.digest}"
+                )
+            if command.version > 1 and _ungrouped(command.former) != self._former:
+                raise InvalidCommandError(
+                    f"snapshot {command.id} does not have the topics that dropped applications and stores left before "
+                    "it"
                 )
             return
         fresh = Rebuild()
@@ -259,6 +295,7 @@ class Rebuild:
             fresh._require_own_changelogs(name, [store.name for store in entry.definition.stores])
             fresh._applications[name] = entry
         self._applications = fresh._applications
+        self._former = _ungrouped(command.former)
 
     def _entry(self, application: str) -> Entry | _Changed:
         try:
@@ -291,6 +328,24 @@ def _splits(text: str) -> Iterator[tuple[str, str]]:
     while at >= 0:
         yield text[:at], text[at + 1 :]
         at = text.find("-", at + 1)
+
+
+def _grouped(former: Mapping[str, FormerTopic]) -> tuple[FormerTopics, ...]:
+    """Return the topics as a snapshot has them: by definition, in order of names."""
+    groups: dict[tuple[bytes, bytes], FormerTopics] = {}
+    for name, found in sorted(former.items()):
+        group = FormerTopics(definition=found.definition, partitions=found.partitions, topics={})
+        key = canonical(found.definition), canonical(found.partitions)
+        groups.setdefault(key, group).topics[name] = found.topic_id
+    return tuple(groups.values())
+
+
+def _ungrouped(groups: Iterable[FormerTopics]) -> dict[str, FormerTopic]:
+    return {
+        name: FormerTopic(topic_id, group.definition, group.partitions)
+        for group in groups
+        for name, topic_id in group.topics.items()
+    }
 
 
 def _only(topics: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:

@@ -5,7 +5,8 @@
 
 Canonical: keys in order, no blanks, UTF-8, every field there, also those that have their defaults. A command says what
 is to be, resolved, and never what to compute: it means the same whenever it is read. What a command of version 1 may
-hold can only become wider; whatever would refuse or change what was written before is a new version.
+hold can only become wider; whatever would refuse or change what was written before is a new version. Snapshots have
+version 2, since they keep topics of dropped applications.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from statestore.errors import InvalidCommandError, NewerCommandError, Unreadable
 from statestore.metastore.definition_text import read_in_parts
 from statestore.model import Name, StoreFormat
 
-VERSION = 1
+VERSION = 2
 #: In every record; a command that is being made has defaults in their place.
 _STAMP = frozenset({"version", "id", "written_ms", "written_by"})
 _SHOWN_PROBLEMS = 5
@@ -64,7 +65,23 @@ class CatalogueContent(_Model):
     applications: dict[str, Entry] = {}
 
 
-class _Command(_Model):
+class FormerTopics(_Model):
+    """Internal topics that applications have left, with the definition under which they were last written.
+
+    Attributes
+    ----------
+    partitions
+        Number of partitions of each topic that the application's tasks read.
+    topics
+        Name of a topic -> its id; None if none was recorded.
+    """
+
+    definition: ApplicationDefinition
+    partitions: dict[str, int]
+    topics: dict[str, str | None]
+
+
+class _Stamped(_Model):
     """Common fields of all commands.
 
     Attributes
@@ -75,10 +92,15 @@ class _Command(_Model):
         When and by whom, for people.
     """
 
-    version: Literal[1] = 1
     id: int = Field(default=0, ge=0, strict=True)
     written_ms: int = Field(default=0, ge=0, strict=True)
     written_by: Line = "unknown"
+
+
+class _Command(_Stamped):
+    """A command of version 1."""
+
+    version: Literal[1] = 1
 
 
 class PutApplication(_Command):
@@ -157,25 +179,29 @@ class AdoptChangelogs(_Command):
     changelogs: dict[Name, NewChangelog] = Field(min_length=1)
 
 
-class Snapshot(_Command):
+class Snapshot(_Stamped):
     """The whole catalogue as all commands before this one made it, so that they can be deleted.
 
     Attributes
     ----------
     digest
         The catalogue's, see `digest_of`; compared with the record as it is, before anything is read into it.
+    former
+        Internal topics that are no longer in the catalogue. Version 1 has none: the commands were forgotten.
     """
 
+    version: Literal[1, 2] = 2
     kind: Literal["snapshot"] = "snapshot"
     catalogue: CatalogueContent
     digest: str = Field(pattern=r"^[0-9a-f]{64}$")
+    former: tuple[FormerTopics, ...] = ()
 
 
 Command = Annotated[
     PutApplication | DropApplication | DropStore | RecordTopics | AdoptChangelogs | Snapshot,
     Field(discriminator="kind"),
 ]
-C = TypeVar("C", bound=_Command)
+C = TypeVar("C", bound=_Stamped)
 _COMMANDS: TypeAdapter[Command] = TypeAdapter(Command)
 #: Without the search for the kind: only a `PutApplication` has a definition.
 _validate_put = TypeAdapter(PutApplication).validator.validate_python

@@ -9,7 +9,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -20,11 +20,11 @@ from statestore.discovery.changelogs import Installation
 from statestore.discovery.directories import applications_in, stores_in
 from statestore.errors import InputError
 from statestore.metastore.command_topic import CONFIG, topic_name
-from statestore.metastore.commands import AdoptChangelogs, Entry, PutApplication, Snapshot
+from statestore.metastore.commands import Entry
 from statestore.metastore.effects import InternalTopic, internal_topics, make_topics, policies, record_topics
-from statestore.metastore.evolution import internal_topic_names, written_topics
+from statestore.metastore.evolution import written_topics
 from statestore.metastore.metastore import Metastore
-from statestore.metastore.view import Health, LoggedCommand, View
+from statestore.metastore.view import Health, View
 from statestore.model import TaskId
 from statestore.statedir.paths import OWN_DIRECTORY
 
@@ -86,24 +86,18 @@ class Drift:
         return self.is_left or self.kind is Kind.RARE_SNAPSHOTS
 
 
-def find_drift(
-    where: Installation, service_id: str, view: View, history: Iterable[LoggedCommand], topics: Topics
-) -> list[Drift]:
+def find_drift(where: Installation, service_id: str, view: View, topics: Topics) -> list[Drift]:
     """Compare the catalogue with Kafka and the state directory.
 
     Of a catalogue that is not known to be whole, nothing is said to be left over: it may be of an application that is
-    in use.
-
-    Parameters
-    ----------
-    history
-        Tells which topics were of applications and stores that are no longer in the catalogue.
+    in use. Names are never guessed by a prefix: `a-b-c-changelog` may be of application `a`, or of `a-b`, which may be
+    one of Kafka Streams.
     """
     entries = view.catalogue.applications
     needed = {name: internal_topics(entry.definition, entry.partitions) for name, entry in entries.items()}
     internal = {topic.name for found in needed.values() for topic in found}
     others = {name for entry in entries.values() for name in (*entry.partitions, *written_topics(entry.definition))}
-    owners = _owners(logged for logged in history if logged.offset < view.offset)
+    owners = {name: former.definition.name for name, former in view.catalogue.former.items()}
     left = sorted(owners.keys() - internal - others)
     commands = topic_name(service_id)
     there = topics.describe([commands, *internal, *others, *left])
@@ -156,27 +150,6 @@ def _kafka_command(name: str, arguments: Sequence[str]) -> str | None:
 def _python(bootstrap_servers: str, call: str) -> str:
     text = f"from statestore.changelog.topics import Topics; Topics({bootstrap_servers!r}).{call}"
     return shlex.join([sys.executable, "-c", text])
-
-
-def _owners(history: Iterable[LoggedCommand]) -> dict[str, str]:
-    """Return the internal topics of all definitions that the log has, and whose they are.
-
-    Names are never guessed by a prefix: `a-b-c-changelog` may be of application `a`, or of `a-b`, which may be one of
-    Kafka Streams.
-    """
-    found: dict[str, str] = {}
-    for logged in history:
-        entries: Iterable[PutApplication | Entry] = ()
-        if isinstance(logged.command, PutApplication):
-            entries = [logged.command]
-        elif isinstance(logged.command, Snapshot):
-            entries = logged.command.catalogue.applications.values()
-        elif isinstance(logged.command, AdoptChangelogs):
-            for new in logged.command.changelogs.values():
-                found[new.before] = found[new.topic] = logged.command.application
-        for entry in entries:
-            found |= dict.fromkeys(internal_topic_names(entry.definition), entry.definition.name)
-    return found
 
 
 def repair(drift: Drift, topics: Topics, metastore: Metastore) -> None:

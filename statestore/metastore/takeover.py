@@ -1,66 +1,32 @@
 """Which definition each changelog was written under, also of stores and applications that were dropped.
 
-A changelog stays when its store is dropped, and a new store of the same name would be filled from it. The history of
-the commands tells what is in it; where the history was compacted, only the task's own directory tells (tasks/shape.py).
+A changelog stays when its store is dropped, and a new store of the same name would be filled from it. The catalogue
+tells what is in it, also after a compaction. Only of commands that a version without former topics has compacted
+nothing is known: there, the task's own directory tells (tasks/shape.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from statestore.changelog.topics import Topics
 from statestore.errors import InvalidCommandError
-from statestore.metastore.commands import (
-    AdoptChangelogs,
-    DropApplication,
-    DropStore,
-    Entry,
-    PutApplication,
-    RecordTopics,
-    Snapshot,
-)
-from statestore.metastore.evolution import internal_topic_names, require_takeover
-from statestore.metastore.view import LoggedCommand
-from statestore.model import changelog_number, changelog_topic
+from statestore.metastore.catalogue import Catalogue
+from statestore.metastore.commands import Entry, PutApplication
+from statestore.metastore.evolution import Defined, require_takeover
+from statestore.model import changelog_number
 
 #: Name and id of a topic -> the application as it was when it last wrote the topic.
-Writers = Mapping[tuple[str, str], Entry | PutApplication]
+Writers = Mapping[tuple[str, str], Defined]
 
 
-def writers(history: Iterable[LoggedCommand]) -> Writers:
-    """Return the definition under which each internal topic was last written, as the commands tell."""
-    found: dict[tuple[str, str], Entry | PutApplication] = {}
-    now: dict[str, Entry | PutApplication] = {}
-    ids: dict[str, dict[str, str]] = {}
-
-    def keep(entry: Entry | PutApplication, recorded: Mapping[str, str]) -> None:
-        name, names = entry.definition.name, internal_topic_names(entry.definition)
-        now[name] = entry
-        ids[name] = {topic: topic_id for topic, topic_id in recorded.items() if topic in names}
-        found.update(dict.fromkeys(ids[name].items(), entry))
-
-    for logged in history:
-        if logged.problem:
-            continue
-        match logged.command:
-            case PutApplication() as command:
-                keep(command, ids.get(command.definition.name, {}))
-            case RecordTopics() as command:
-                keep(now[command.application], {**ids[command.application], **command.topics})
-            case DropApplication() as command:
-                del ids[command.name]
-            case DropStore() as command:
-                ids[command.application].pop(_changelog(now[command.application], command.store), None)
-            case AdoptChangelogs() as command:
-                entry = now[command.application]
-                definition, made = entry.definition, ids[command.application]
-                for store, new in command.changelogs.items():
-                    definition = definition.with_changelog(store, new.topic, new.format)
-                    made = {**made, new.topic: new.topic_id}
-                keep(entry.model_copy(update={"definition": definition}), made)
-            case Snapshot() as command:
-                for entry in command.catalogue.applications.values():
-                    keep(entry, entry.topics or {})
+def writers(catalogue: Catalogue) -> Writers:
+    """Return the definition under which each internal topic was last written."""
+    found: dict[tuple[str, str], Defined] = {
+        (name, topic.topic_id): topic for name, topic in catalogue.former.items() if topic.topic_id is not None
+    }
+    for entry in catalogue.applications.values():
+        found.update(dict.fromkeys((entry.topics or {}).items(), entry))
     return found
 
 
@@ -85,12 +51,6 @@ def _require_latest(topics: Topics, application: str, added: Mapping[str, str], 
             )
 
 
-def _changelog(entry: Entry | PutApplication, store: str) -> str:
-    name = entry.definition.name
-    known = (found.changelog_of(name) for found in entry.definition.stores if found.name == store)
-    return next(known, changelog_topic(name, store))
-
-
 def require_own_logs(topics: Topics, old: Entry | None, new: PutApplication, known: Writers) -> None:
     """Refuse stores that are new to an application, and whose changelogs another definition of them has written.
 
@@ -108,4 +68,15 @@ def require_own_logs(topics: Topics, old: Entry | None, new: PutApplication, kno
         for topic in topics.describe(added).values()
         if (topic.name, topic.topic_id) in known
     }
+    # Names of an application and a store are joined by a dash, so two pairs of names can have one changelog name.
+    foreign = [
+        f"stores.{store}: its changelog {store_changelog} was written by application {owner}"
+        for store_changelog, store in added.items()
+        if store in made_for and (owner := made_for[store].definition.name) != name
+    ]
+    if foreign:
+        raise InvalidCommandError(
+            f"application {name}: {'; '.join(foreign)}. Give the stores other names. If you no longer need the old "
+            "rows, delete the changelog topics, then apply again"
+        )
     require_takeover(made_for, new)

@@ -151,7 +151,7 @@ def register(servers: str, *definitions: ApplicationDefinition, service_id: str 
     """Apply definitions to the catalogue of a service, a new one if none is named, and make or find their topics."""
     metastore, topics = Metastore(servers, service_id or unique("service"), timeout_s=60), Topics(servers, 60)
     catalogue = metastore.require_running().catalogue
-    plan = plan_definitions(topics, catalogue, definitions, metastore.history())
+    plan = plan_definitions(topics, catalogue, definitions)
     for _ in carry_out(topics, metastore, catalogue, plan):
         pass
     return metastore

@@ -165,7 +165,7 @@ def test_a_definition_is_not_applied_to_it(ours: Ours, bootstrap_servers: str, r
 @pytest.mark.long
 def test_drift_tells_it_and_mends_it_when_asked(ours: Ours, bootstrap_servers: str, tmp_path: Path) -> None:
     where, view = Where(bootstrap_servers, tmp_path / "state", 60), ours.metastore.view()
-    [found] = find_drift(where, ours.service_id, view, [], ours.topics)
+    [found] = find_drift(where, ours.service_id, view, ours.topics)
     assert (found.kind, found.subject, found.remedy) == (Kind.SETTINGS, ours.changelog, Remedy.REPAIR)
     assert found.expected == "message.timestamp.type=CreateTime"
     assert found.found == "message.timestamp.type=LogAppendTime"

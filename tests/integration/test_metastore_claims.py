@@ -20,7 +20,7 @@ class Service(Catalogued):
     """A separate service, which prepares runs and takes applications over."""
 
     def take(self, definition: ApplicationDefinition, other: Catalogued | None) -> None:
-        plan = plan_definitions(self.topics, self.catalogue, [definition], self.metastore.history())
+        plan = plan_definitions(self.topics, self.catalogue, [definition])
         taken_from = None if other is None else other.service_id
         for _ in carry_out(self.topics, self.metastore, self.catalogue, plan, taken_from=taken_from):
             pass

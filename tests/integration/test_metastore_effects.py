@@ -48,7 +48,7 @@ class Catalogued:
 
     def apply(self, *definitions: ApplicationDefinition) -> None:
         catalogue = self.catalogue
-        plan = plan_definitions(self.topics, catalogue, definitions, self.metastore.history())
+        plan = plan_definitions(self.topics, catalogue, definitions)
         for _ in carry_out(self.topics, self.metastore, catalogue, plan):
             pass
 
@@ -255,10 +255,12 @@ def test_a_store_of_another_kind_does_not_take_over_the_log_of_one_that_was_take
     assert catalogued.catalogue.entry(definition.name).definition == turned
 
 
-@pytest.mark.short_for("store")
+@pytest.mark.behaviour("C19")
+@pytest.mark.short_for("application-True", "store-False")
+@pytest.mark.parametrize("compacted", [False, True])
 @pytest.mark.parametrize("dropped", ["store", "application"])
-def test_a_changelog_is_not_taken_over_by_a_store_that_is_defined_otherwise(
-    catalogued: Catalogued, dropped: str
+def test_c19_a_changelog_is_not_taken_over_by_a_store_that_is_defined_otherwise(
+    catalogued: Catalogued, dropped: str, compacted: bool
 ) -> None:
     total = {"store": "more", "aggregate": "tests.integration.support:number_of"}
     without = defined(catalogued.servers)
@@ -268,6 +270,10 @@ def test_a_changelog_is_not_taken_over_by_a_store_that_is_defined_otherwise(
         catalogued.apply(without)
     else:
         catalogued.metastore.submit(lambda _: DropApplication(name=without.name))
+    if compacted:
+        catalogued.metastore.compact()
+        catalogued.metastore = Metastore(catalogued.servers, catalogued.service_id, timeout_s=60)
+        assert commands_in(catalogued.metastore) == ["snapshot"]
     kinds = commands_in(catalogued.metastore)
     with pytest.raises(InvalidCommandError, match=r"stores\.more\.aggregate: count -> tests\..*:number_of\. Give"):
         catalogued.apply(changed(without, stores=[{"name": "counts"}], aggregations=[total]))
@@ -277,6 +283,18 @@ def test_a_changelog_is_not_taken_over_by_a_store_that_is_defined_otherwise(
     assert commands_in(catalogued.metastore) == kinds
     catalogued.apply(counted)
     assert catalogued.catalogue.entry(without.name).definition == counted
+
+
+def test_a_changelog_that_another_application_wrote_is_not_taken_over(catalogued: Catalogued) -> None:
+    first = catalogued.applied(stores=[{"name": "b-c"}])
+    catalogued.metastore.submit(lambda _: DropApplication(name=first.name))
+    second = changed(first, name=f"{first.name}-b", stores=[{"name": "c"}])
+    with pytest.raises(
+        InvalidCommandError, match=f"{first.name}-b-c-changelog was written by application {first.name}"
+    ):
+        catalogued.apply(second)
+    delete_topic(catalogued.servers, f"{first.name}-b-c-changelog")
+    catalogued.apply(second)
 
 
 @pytest.mark.long

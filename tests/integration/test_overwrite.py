@@ -103,7 +103,7 @@ def test_other_rows_take_the_place_of_a_store_and_processing_counts_on(store: Ov
     assert {**store.values(0), **store.values(1)} == dict.fromkeys(KEYS, b"1") | dict.fromkeys(ROWS, b"8")
     # A definition that names no changelog keeps the one that the catalogue has; no other can be said.
     view = store.write.metastore.view()
-    (step,) = plan_definitions(store.topics, view.catalogue, [store.first], store.write.metastore.history()).steps
+    (step,) = plan_definitions(store.topics, view.catalogue, [store.first]).steps
     assert step.kind == "unchanged"
     with pytest.raises(InvalidCommandError, match=f"changelog: {before}-2 -> {before}"):
         plan_definitions(store.topics, view.catalogue, [store.first.with_changelog(STORE, before)])
@@ -235,7 +235,7 @@ def test_a_store_that_is_dropped_does_not_come_back_with_the_changelog_from_befo
     store.write.carry_out()
     metastore.submit(drop_store(store.app.name, STORE))
     with pytest.raises(InvalidCommandError, match="has the rows from before it was overwritten"):
-        plan_definitions(store.topics, metastore.view().catalogue, [store.first], metastore.history())
+        plan_definitions(store.topics, metastore.view().catalogue, [store.first])
 
 
 @pytest.mark.long

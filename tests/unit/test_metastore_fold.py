@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import sys
 import threading
@@ -21,6 +22,7 @@ from statestore.metastore.commands import (
     NewChangelog,
     RecordTopics,
     Snapshot,
+    canonical,
     decode,
     digest_of,
     encode,
@@ -263,7 +265,7 @@ def test_c12_ids_go_on_behind_a_snapshot_that_stands_for_commands_that_were_dele
 
 def test_a_snapshot_of_an_empty_catalogue_keeps_the_ids_too():
     empty = after(BOTH, DropApplication(name="a"), DropApplication(name="b"))
-    assert EMPTY.apply(stamped(empty.snapshot(), 5, 1, WHO)) == Catalogue({}, 6)
+    assert EMPTY.apply(stamped(empty.snapshot(), 5, 1, WHO)) == Catalogue({}, 6, empty.former)
 
 
 @pytest.mark.parametrize("other", [EMPTY, after(BOTH, put(simple("a", "s", "t"))), after(BOTH, put(simple("c")))])
@@ -298,6 +300,79 @@ def test_a_snapshot_with_one_changelog_topic_for_two_stores_is_refused():
     entries = {name: after(EMPTY, put(simple(name, store))).entry(name) for name, store in (("a", "b-c"), ("a-b", "c"))}
     content = CatalogueContent(applications=entries)
     refused(EMPTY, Snapshot(id=3, catalogue=content, digest=digest_of(content)), "share the changelog topic")
+
+
+# -- topics that applications have left
+
+
+def left_by(catalogue):
+    """Ids and stores of the definitions of all topics that were left."""
+    return {
+        name: (topic.topic_id, [store.name for store in topic.definition.stores])
+        for name, topic in catalogue.former.items()
+    }
+
+
+KNOWN = after(BOTH, RecordTopics(application="a", topics={"a-s-changelog": "1", "a-t-changelog": "2"}))
+
+
+@pytest.mark.behaviour("C19")
+@pytest.mark.parametrize("command", [DropStore(application="a", store="t"), put(simple("a", "s"))])
+def test_c19_a_dropped_store_leaves_its_topic_with_its_last_definition(command):
+    assert KNOWN.former == {}
+    dropped = after(KNOWN, command)
+    assert left_by(dropped) == {"a-t-changelog": ("2", ["s", "t"])}
+    gone = after(dropped, DropApplication(name="a"))
+    assert left_by(gone) == {
+        "a-t-changelog": ("2", ["s", "t"]),
+        "a-s-changelog": ("1", ["s"]),
+        "a-input-offsets": (None, ["s"]),
+    }
+
+
+@pytest.mark.behaviour("C19")
+def test_c19_a_store_that_goes_on_with_another_changelog_leaves_the_one_before():
+    assert left_by(after(KNOWN, adopted())) == {"a-s-changelog": ("1", ["s", "t"])}
+
+
+@pytest.mark.behaviour("C19")
+def test_c19_a_regrouped_aggregation_that_is_taken_out_leaves_its_topics():
+    group = {"store": "g", "group_by": "m:f"}
+    dropped = after(EMPTY, put(simple("a", "s", aggregations=[group])), put(simple("a", "s")))
+    assert set(dropped.former) == {"a-g-changelog", "a-g-repartition", "a-g-repartition-offsets"}
+
+
+@pytest.mark.behaviour("C19")
+def test_c19_a_topic_that_was_written_again_is_known_by_its_last_definition():
+    plain = put(simple("a", "s", {"name": "t", "format": "plain"}))
+    again = after(KNOWN, DropStore(application="a", store="t"), plain)
+    never_recorded = after(again, DropStore(application="a", store="t"))
+    assert never_recorded.former == again.former, "nothing has written it since"
+    recorded = after(again, RecordTopics(application="a", topics={"a-t-changelog": "3"}))
+    topic = after(recorded, DropStore(application="a", store="t")).former["a-t-changelog"]
+    assert (topic.topic_id, topic.definition) == ("3", plain.definition)
+
+
+@pytest.mark.behaviour("C19")
+def test_c19_a_snapshot_keeps_the_topics_that_were_left_and_their_ids():
+    whole = after(KNOWN, DropStore(application="a", store="t"), DropApplication(name="b"), DropApplication(name="a"))
+    snapshot = stamped(whole.snapshot(), whole.next_id, 1, WHO)
+    assert len(snapshot.former) == 3  # one for each definition
+    read = EMPTY.apply(decode(encode(snapshot)))
+    assert read == whole.apply(snapshot)
+    assert (read.former, len(read.former)) == (whole.former, 5)
+    assert read.digest() == EMPTY.digest()
+    refused(whole, snapshot.model_copy(update={"former": snapshot.former[1:]}), "does not have the topics")
+
+
+@pytest.mark.behaviour("C19")
+def test_c19_a_snapshot_of_version_1_is_read_as_it_was_written():
+    whole = after(KNOWN, DropStore(application="a", store="t"))
+    fields = json.loads(encode(stamped(whole.snapshot(), whole.next_id, 1, WHO)))
+    del fields["former"]
+    snapshot = decode(canonical({**fields, "version": 1}))
+    assert whole.apply(snapshot).former == whole.former
+    assert EMPTY.apply(snapshot) == Catalogue(whole.applications, whole.next_id + 1)
 
 
 # -- C11

@@ -34,6 +34,11 @@ def topic_name(service_id: str) -> str:
     return f"_statestore-{service_id}_command_topic"
 
 
+def turns_topic_name(service_id: str) -> str:
+    """Name of the topic in which a service's writers wait for their turns."""
+    return f"_statestore-{service_id}_turns"
+
+
 class CommandRecord(NamedTuple):
     """A record of the command topic."""
 

@@ -6,7 +6,6 @@ Reading fences nobody and makes no topic. Writing goes by ksqlDB's protocol (`pr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from statestore.changelog.writer import TransactionalWriter
 from statestore.config import Settings
@@ -56,10 +55,12 @@ class Metastore:
     service_id
         Names the command topic, and the `transactional.id` of those who write to it.
     backup
-        File that keeps a copy of each command, beside which the topic is checked, and writers wait for their turns.
-        None: a topic that was deleted is taken for one that never was.
+        File that keeps a copy of each command, against which the topic is checked. None: a topic that was deleted is
+        taken for one that never was.
     timeout_s
         Deadline of one request to Kafka, and of beginning another attempt after having been fenced.
+    turns
+        Whether its writers wait for the turns of others; otherwise, they only fence each other.
 
     Examples
     --------
@@ -68,7 +69,13 @@ class Metastore:
     """
 
     def __init__(
-        self, bootstrap_servers: str, service_id: str, backup: Location | None = None, timeout_s: float = 30.0
+        self,
+        bootstrap_servers: str,
+        service_id: str,
+        backup: Location | None = None,
+        timeout_s: float = 30.0,
+        *,
+        turns: bool = True,
     ) -> None:
         def open_writer() -> TransactionalWriter:
             return TransactionalWriter(bootstrap_servers, f"statestore-metastore-{service_id}", timeout_s)
@@ -76,9 +83,9 @@ class Metastore:
         self.service_id = service_id
         self._open_writer = open_writer
         self._log = CommandLog(bootstrap_servers, service_id, backup, timeout_s)
-        # Beside an object nobody can hold a lock: there, who comes first is first.
-        turns = Turns(backup.with_name(f"{backup.name}.turns")) if isinstance(backup, Path) else None
-        self._writer = CommandWriter(self._log, open_writer, timeout_s, turns=turns)
+        self._writer = CommandWriter(
+            self._log, open_writer, timeout_s, turns=Turns(bootstrap_servers, service_id) if turns else None
+        )
 
     @classmethod
     def of(cls, settings: Settings) -> Metastore:

@@ -1,7 +1,7 @@
 """ksqlDB's protocol for writing a command, with what it leaves to its users: retries, and an answer when none came.
 
     look, make and validate the command     fences nobody: what is refused here never disturbs a writer
-    wait for one's turn                     among the writers of this installation (`turns.py`)
+    wait for one's turn                     among all writers of the service (`writer_turns.py`)
     init_transactions                       fences every other writer of the service, ends its transaction
     begin, catch up                         to the end of the log as it is after init: nobody writes any more
     make and validate it again              on the rebuilt catalogue
@@ -82,7 +82,7 @@ class CommandWriter:
     now_ms
         The time, ms since 1970.
     turns
-        In which writers come one after the other; None: they only fence each other.
+        The turns of the service's writers; None: writers only fence each other.
     """
 
     def __init__(

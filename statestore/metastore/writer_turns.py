@@ -1,29 +1,52 @@
-"""Writers of a command topic take turns, so that none is fenced by the next and each is served in the order it came.
+"""Turns of the writers of a command topic, kept in a second topic: writers are served in the order of their arrival.
 
-    <backup>.turns/gate     locked for the moment in which a number is drawn
-    <backup>.turns/<n>      locked by the writer with number n, until it has ended; the lowest one's turn it is
+    key     a random id of one turn, 16 bytes
+    value   empty in the first record of a turn, whose offset is the number of the turn
+            the number, as text, in later records: the writer is alive
+            null: the turn has ended, or a waiting writer has passed it over
 
-All writers that share a backup share its turns. They are about waiting alone: that only one writer commits is Kafka's
-fence. So writers on machines that share no directory are merely slower together. A turn that lasts too long, because
-its process was stopped, is passed over. A writer that was killed holds no lock, and its file is removed by the next.
+The turn belongs to the writer with the lowest number. Turns only decide who waits: that only one writer commits is
+Kafka's fence. So they need no clock in common, and a wrong judgement costs an attempt, not a command. A waiting writer
+measures on its own clock how long it has heard nothing of those before it, and how long the same one has been first.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
+from typing import NamedTuple
+from uuid import uuid4
 
-from statestore.errors import LockedError
-from statestore.statedir.lock import locked_file
+from statestore import clock, kill_switch
+from statestore.changelog.tail import LogTail
+from statestore.changelog.topics import Topics
+from statestore.changelog.writer import RecordWriter
+from statestore.errors import StateStoreError
+from statestore.metastore.command_topic import turns_topic_name
+from statestore.model import TopicPartition
 
 #: A command takes 0.1 s, and one that waits for Kafka as long as its deadline.
 LONGEST_TURN_S = 10.0
-_GATE_S = 10.0
-#: Of the one who is next; those behind need not look as often.
-_POLL_S = 0.01
-_LONGEST_POLL_S = 0.1
+#: A writer that has not been heard of for so long is dead or suspended. Each is heard of every `_ALIVE_S`.
+SILENT_S = 3.0
+_ALIVE_S = 0.5
+#: No turn lasts an hour.
+_CONFIG = {"cleanup.policy": "delete", "retention.ms": "3600000"}
+#: Every living writer is heard of within the last records: with more than 300 that wait, some may be overlooked.
+_READ_BACK = 2_000
+_POLL_S = 0.1
+#: Deadline of requests. A writer that is not answered for so long does not wait for its turn, or leaves it to others to
+#: notice that its turn has ended.
+_TIMEOUT_S = SILENT_S
+
+
+class _Heard(NamedTuple):
+    """The number of a writer, and when (s, monotonic) it was last heard of."""
+
+    number: int
+    at_s: float
 
 
 class Turns:
@@ -31,55 +54,113 @@ class Turns:
 
     Parameters
     ----------
-    directory
-        Of their files.
+    bootstrap_servers
+        Kafka brokers.
+    service_id
+        Names the topic.
     longest_s
-        A writer that is first in the row for longer (s) is passed over.
+        A writer that is first for longer (s) is passed over.
+    silent_s
+        A writer that has not been heard of for longer (s) is passed over.
     """
 
-    def __init__(self, directory: Path, longest_s: float = LONGEST_TURN_S) -> None:
-        self._directory = directory
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        service_id: str,
+        longest_s: float = LONGEST_TURN_S,
+        silent_s: float = SILENT_S,
+    ) -> None:
+        self._servers = bootstrap_servers
+        self._partition = TopicPartition(turns_topic_name(service_id), 0)
         self._longest_s = longest_s
+        self._silent_s = silent_s
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Wait for those who came before, then have the turn; where files cannot be locked, there are no turns."""
-        with ExitStack() as held:
-            with suppress(OSError, LockedError):
-                self._wait(held.enter_context(self._numbered()))
+        """Wait for the writers that came before, then have the turn. Do not wait if Kafka does not permit the topic."""
+        turn: _Turn | None = None
+        with suppress(StateStoreError):
+            Topics(self._servers, _TIMEOUT_S).ensure(self._partition.topic, 1, _CONFIG)
+            turn = _Turn(self._servers, self._partition)
+        if turn is None:
             yield
+            return
+        try:
+            with suppress(StateStoreError):
+                self._wait(turn)
+            kill_switch.reached("command writer has its turn")
+            yield
+        finally:
+            turn.end()
 
-    @contextmanager
-    def _numbered(self) -> Iterator[int]:
-        """Draw a number, and hold it."""
-        with ExitStack() as held:
-            with locked_file(self._directory / "gate", _GATE_S):
-                own = max(self._numbers(), default=0) + 1
-                held.enter_context(locked_file(self._directory / str(own), 0))
-            try:
-                yield own
-            finally:
-                (self._directory / str(own)).unlink(missing_ok=True)
+    def _wait(self, turn: _Turn) -> None:
+        """Return when no other writer is before this one, or each of these was passed over."""
+        heard: dict[bytes, _Heard] = {}
+        read_up_to = -1
+        first, since_s = b"", time.monotonic()
+        deadline = since_s + _TIMEOUT_S
+        with LogTail(self._servers, self._partition, max(turn.number - _READ_BACK, 0)) as tail:
+            while True:
+                for message in tail.poll(_POLL_S):
+                    _note(heard, message.key(), message.value(), message.offset())
+                    read_up_to = message.offset()
+                if read_up_to < turn.number and time.monotonic() < deadline:
+                    continue
+                before = sorted((found.number, key) for key, found in heard.items() if found.number < turn.number)
+                if not before:
+                    return
+                now_s = time.monotonic()
+                if before[0][1] != first:
+                    first, since_s = before[0][1], now_s
+                for _, key in before:
+                    late = key == first and now_s - since_s > self._longest_s
+                    if late or now_s - heard[key].at_s > self._silent_s:
+                        turn.pass_over(key)
+                        del heard[key]
 
-    def _wait(self, own: int) -> None:
-        passed_over: set[int] = set()
-        first, since = None, time.monotonic()
-        while before := [number for number in self._numbers() if number < own and number not in passed_over]:
-            if before[0] != first:
-                first, since = before[0], time.monotonic()
-            if self._has_ended(before[0]):
-                continue
-            if time.monotonic() - since > self._longest_s:
-                passed_over.add(before[0])
-            time.sleep(min(_POLL_S * len(before), _LONGEST_POLL_S))
 
-    def _has_ended(self, number: int) -> bool:
-        """Tell whether a writer is gone. Its number is drawn by nobody else while a higher one is there."""
-        path = self._directory / str(number)
-        with suppress(LockedError), locked_file(path, 0):
-            path.unlink(missing_ok=True)
-            return True
-        return False
+def _note(heard: dict[bytes, _Heard], key: bytes, value: bytes | None, offset: int) -> None:
+    if value is None:
+        heard.pop(key, None)
+    else:
+        heard[key] = _Heard(int(value) if value else offset, time.monotonic())
 
-    def _numbers(self) -> list[int]:
-        return sorted(int(path.name) for path in self._directory.iterdir() if path.name.isdigit())
+
+class _Turn:
+    """The turn of one writer: drawn when it is made, and heard of until it ends."""
+
+    def __init__(self, bootstrap_servers: str, partition: TopicPartition) -> None:
+        self._partition = partition
+        self._key = uuid4().bytes
+        self._ended = Event()
+        # An idempotent producer would first wait half a second for its id.
+        config = {"linger.ms": 0, "enable.sparse.connections": False}
+        self._writer = RecordWriter(bootstrap_servers, "a turn", _TIMEOUT_S, None, **config)
+        self._send(self._key, b"")
+        self.number = self._writer.flush()[partition]
+        self._alive = Thread(target=self._stay_alive, name="turn of a command writer", daemon=True)
+        self._alive.start()
+
+    def end(self) -> None:
+        """Give the turn to the next writer."""
+        self._ended.set()
+        self._alive.join()
+        with suppress(StateStoreError):
+            self._send(self._key, None)
+            self._writer.flush()
+        self._writer.close()
+
+    def pass_over(self, key: bytes) -> None:
+        """End the turn of another writer, for all that wait."""
+        self._send(key, None)
+
+    def _stay_alive(self) -> None:
+        with suppress(StateStoreError):
+            while not self._ended.wait(_ALIVE_S):
+                self._send(self._key, str(self.number).encode())
+                self._writer.poll()
+
+    def _send(self, key: bytes, value: bytes | None) -> None:
+        topic, partition = self._partition
+        self._writer.produce(topic, key, value, clock.now_ms(), partition)

@@ -47,9 +47,9 @@ class Service:
         self.topic = topic_name(self.service_id)
         self.backup = directory / "metastore" / f"{self.service_id}.backup"
 
-    def metastore(self, timeout_s: float = TIMEOUT_S, *, backup: bool = True) -> Metastore:
+    def metastore(self, timeout_s: float = TIMEOUT_S, *, backup: bool = True, turns: bool = True) -> Metastore:
         """Return a metastore that has seen nothing yet."""
-        return Metastore(self.servers, self.service_id, self.backup if backup else None, timeout_s)
+        return Metastore(self.servers, self.service_id, self.backup if backup else None, timeout_s, turns=turns)
 
     def submit(self, *makes: Make) -> Submitted:
         """Submit commands one after the other; return what became of the last."""

@@ -130,7 +130,7 @@ def test_c7_a_writer_that_is_fenced_closes_without_abort_and_tries_again(
     service: Service, steps: list[str], monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     service.submit(put("flights"))
-    other = service.metastore(backup=False)  # of another installation: it waits for nobody's turn
+    other = service.metastore(turns=False)
 
     def come_between() -> None:
         before = len(steps)
@@ -335,7 +335,7 @@ def test_c9_of_writers_at_once_one_commits_for_each_prefix_and_none_is_lost(serv
     failed: list[BaseException] = []
 
     def write(number: int) -> None:
-        metastore = service.metastore(timeout_s=60, backup=False)  # with one, they would take turns
+        metastore = service.metastore(timeout_s=60, turns=False)
         try:
             for at_ in range(6):
                 done = metastore.submit(put(f"writer-{number}-{at_}"))
@@ -356,37 +356,13 @@ def test_c9_of_writers_at_once_one_commits_for_each_prefix_and_none_is_lost(serv
     assert sorted(acknowledged) == list(zip(ids, (record.offset for record in logged), strict=True))[1:]
 
 
-def test_a_writer_that_comes_while_another_writes_waits_for_its_turn_and_fences_nobody(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    service.submit(put("flights"))
-    turns = service.backup.with_name(f"{service.backup.name}.turns")
-    done: dict[str, int] = {}
-
-    def write(name: str) -> None:
-        done[name] = service.submit(put(name)).attempts
-
-    second = threading.Thread(target=write, args=["weather"])
-
-    def come_between() -> None:
-        second.start()
-        broker.wait_for(lambda: (turns / "2").exists() or "weather" in done, "the second writer to wait, or to be done")
-
-    with at(monkeypatch, SENT, come_between):
-        write("airports")
-    second.join()
-    assert done == {"airports": 1, "weather": 1}
-    assert [record.definition.name for record in service.commands()] == ["flights", "airports", "weather"]
-    assert {path.name for path in turns.iterdir()} == {"gate"}
-
-
 @pytest.mark.behaviour("C10")
 @pytest.mark.parametrize("point", ["command made, nobody fenced", "command writer initialized"])
 def test_c10_if_not_exists_is_asked_again_after_catching_up(
     service: Service, steps: list[str], monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     service.submit(put("flights"))
-    other = service.metastore(backup=False)  # of another installation: it waits for nobody's turn
+    other = service.metastore(turns=False)
     with at(monkeypatch, point, lambda: (other.submit(put("weather")), steps.clear())):
         done = service.submit(put_if_absent("weather"))
     assert (done.command, done.offset) == (None, None)

@@ -34,6 +34,7 @@ KINDS = ("put", "put", "put", "put window", "put if absent", "drop")
 #: Where a writer is killed, besides at any time.
 POINTS = (
     "command made, nobody fenced",
+    "command writer has its turn",
     "command writer initialized",
     "command writer caught up",
     "before produce",

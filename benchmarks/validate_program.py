@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from statestore_expectations.runner import validate_store
 from statestore_expectations.suites import load_suite
 from statestore_jobs import python_daemon
-from statestore_jobs.frames import compared_frames
+from statestore_jobs.frames import NoFrames, compared_frames
 from statestore_jobs.sources.register import register
 
 from benchmarks.counting import Command
@@ -91,8 +91,8 @@ def validate(order: Order, spark: SparkSession, docs: Path) -> ValidationOutcome
     with PeakMemory() as memory:
         started = time.perf_counter()
         with compared_frames(spark, Topics(order.servers), specs_of(order)) as frames:
-            if isinstance(frames, str):
-                raise ServiceError(f"store {store.name} could not be compared: {frames}")
+            if isinstance(frames, NoFrames):
+                raise ServiceError(f"store {store.name} could not be compared: {frames.why}")
             read = time.perf_counter()
             frames.comparison.count()
             compared = time.perf_counter()

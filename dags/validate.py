@@ -24,9 +24,9 @@ plots, and each verdict as JSON. If a restored store passes, the store that it r
   the step is retried three times.
 * **spark**: nothing could be validated, for example because Kafka did not answer. It is retried three times, with
   increasing pauses, unless a retry cannot help.
-* **check**, one mapped task: an expectation was not met, or the store could not be validated. The others still get
-  their verdicts. A replaced store stays in quarantine, and the log of the mapped task has the command that puts it
-  back, `statestore restore --rollback`.
+* **check**, one mapped task: an expectation was not met, the store could not be validated, or no suite applies to it
+  (*not judged*). The others still get their verdicts. A replaced store stays in quarantine, and the log of the mapped
+  task has the command that puts it back, `statestore restore --rollback`.
 
 ### What to do
 Read the failed expectation in the Data Docs, and the first failed rows in the report. If the store differs from its

@@ -478,10 +478,15 @@ class RestorePlanRow(StorePartitionRow):
         return self.failure is None
 
 
+#: `error`: an expectation, or the whole store, could not be evaluated. `not judged`: no suite applies to what can be
+#: read of the store. Only `passed` is healthy.
+ValidationVerdict = Literal["passed", "failed", "error", "not judged"]
+
+
 class ValidateRow(StorePartitionRow):
     """Result of the validation of one store partition. All partitions of a store share its verdict."""
 
-    verdict: Literal["passed", "failed", "error"]
+    verdict: ValidationVerdict
     expectations: Int64 = 0
     failed_expectations: tuple[Text, ...] = ()
     keys: Int64 = 0
@@ -513,7 +518,7 @@ class ValidatedStore(_Row):
 
     application: Text
     store: Text
-    verdict: Literal["passed", "failed", "error"]
+    verdict: ValidationVerdict
     expectations: Int64 = 0
     failed_expectations: tuple[Text, ...] = ()
     failed_rows: tuple[FailedRows, ...] = ()

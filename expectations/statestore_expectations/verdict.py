@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from statestore.objects.path import Location
-from statestore.reports import FailedRows
+from statestore.reports import FailedRows, ValidationVerdict
 
 
 @dataclass(frozen=True)
@@ -16,7 +15,8 @@ class Verdict:
     Attributes
     ----------
     verdict
-        `error` if an expectation could not be evaluated, otherwise `failed` if one did not hold.
+        `error` if an expectation could not be evaluated, otherwise `failed` if one did not hold; `not judged` if no
+        suite was run.
     expectations
         How many there were.
     failed
@@ -29,7 +29,7 @@ class Verdict:
         Of each expectation that did not hold, a sample.
     """
 
-    verdict: Literal["passed", "failed", "error"]
+    verdict: ValidationVerdict
     expectations: int
     failed: tuple[str, ...]
     detail: str

@@ -80,6 +80,22 @@ def without(frame: DataFrame, segments: Iterable[Segment], kind: StoreKind, rout
     return numbered.join(left_out, ["partition", "segment"], "left_anti").select(*frame.columns)
 
 
+def unexpired(frame: DataFrame, stream_times: Mapping[int, int], definition: StoreDefinition) -> DataFrame:
+    """Leave out each row that has expired by itself, which a supplier's store may have dropped before its segment.
+
+    Parameters
+    ----------
+    stream_times
+        By partition, the largest time (ms) of the log's rows.
+    """
+    if not stream_times:
+        return frame
+    oldest = [(partition, time - (definition.retention_ms or 0) + 1) for partition, time in stream_times.items()]
+    bounds = F.broadcast(frame.sparkSession.createDataFrame(oldest, "partition INT, oldest LONG"))
+    time_of = F.col(definition.store_kind.segment_time)
+    return frame.join(bounds, "partition").where(time_of >= F.col("oldest")).select(*frame.columns)
+
+
 def _segment(kind: StoreKind, routing: Routing) -> Column:
     time_of = F.col(kind.segment_time)
     return time_of - time_of % F.lit(routing.interval_ms)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import reduce
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -23,9 +23,18 @@ from statestore.changelog.topics import LogRange, Topics, append_time_refused
 from statestore.errors import LockedError, RetryError
 from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP
 from statestore.model import TopicPartition
+from statestore.partition.archived import lives_in_archive
 from statestore.partition.spec import StorePartitionSpec
 from statestore.verification.exclusions import ROUNDS, deletes_may_be_gone
-from statestore_jobs.frame_exclusions import differing, expired, gone_before, logged, may_be_gone, without
+from statestore_jobs.frame_exclusions import (
+    differing,
+    expired,
+    gone_before,
+    logged,
+    may_be_gone,
+    unexpired,
+    without,
+)
 from statestore_jobs.parallel import run_each
 from statestore_jobs.source_frames import (
     Reading,
@@ -90,9 +99,18 @@ class Frames(NamedTuple):
     stream_time: int | None = None
 
 
+class NoFrames(NamedTuple):
+    """Why a store cannot be compared, and the verdict that follows."""
+
+    why: str
+    verdict: Literal["error", "not judged"] = "error"
+
+
 @contextmanager
-def compared_frames(spark: SparkSession, topics: Topics, specs: Sequence[StorePartitionSpec]) -> Iterator[Frames | str]:
-    """Have the frames of a store while the context lasts; a text if the store cannot be compared.
+def compared_frames(
+    spark: SparkSession, topics: Topics, specs: Sequence[StorePartitionSpec]
+) -> Iterator[Frames | NoFrames]:
+    """Have the frames of a store while the context lasts, or the reason why the store cannot be compared.
 
     The store's rows were read while the store did not change, and the log is folded up to the store's committed
     offset. Where the log goes on, compaction may have removed the records that the store has, in favour of later ones;
@@ -104,16 +122,24 @@ def compared_frames(spark: SparkSession, topics: Topics, specs: Sequence[StorePa
         If the store is in use all the time, or a transaction on its changelog stays open.
     """
     definition = specs[0].store
+    if (why := _why_not_judged(specs[0])) is not None:
+        yield NoFrames(why, "not judged")
+        return
     if specs[0].changelog is None and any(spec.live.exists() for spec in specs):
-        yield f"changelog topic {specs[0].partition.topic} does not exist: there is nothing to compare the store with"
+        missing = f"changelog topic {specs[0].partition.topic} does not exist"
+        yield NoFrames(f"{missing}: there is nothing to compare the store with")
         return
     if specs[0].changelog is not None and specs[0].changelog.log_append_time:
-        yield append_time_refused(specs[0].changelog.topic)
+        yield NoFrames(append_time_refused(specs[0].changelog.topic))
+        return
+    if definition.engine == "in_memory":
+        with ExitStack() as cache:
+            yield _of_log(spark, topics, specs, cache)
         return
     for _ in range(_ATTEMPTS):
         readings = run_each(spark, specs, read_offset, Reading)
         if problems := [reading.problem for reading in readings if reading.problem]:
-            yield "; ".join(problems)
+            yield NoFrames("; ".join(problems))
             return
         present = [spec for spec, reading in zip(specs, readings, strict=True) if reading.present]
         with ExitStack() as cache:
@@ -141,6 +167,18 @@ def compared_frames(spark: SparkSession, topics: Topics, specs: Sequence[StorePa
     )
 
 
+def _why_not_judged(spec: StorePartitionSpec) -> str | None:
+    """Return why nothing of a store can be read; None if something can."""
+    if spec.store.engine == "in_memory":
+        if spec.changelog is None:
+            return "it is only in memory, and has no changelog yet"
+        if not spec.store.rows_are_records:
+            return "it is only in memory, and a versioned store is not the fold of its changelog's last records"
+    if spec.store.supplied and lives_in_archive(spec):
+        return "it is a custom store on nodes with their own disks: its files in the archive have an unknown format"
+    return None
+
+
 def _beside_log(
     spark: SparkSession,
     topics: Topics,
@@ -159,6 +197,8 @@ def _beside_log(
     stream_time = None
     if routing.interval_ms is not None:
         log_has = logged(latest, definition.store_kind, routing)
+        if definition.supplied:
+            store, latest = (unexpired(frame, log_has.stream_times, definition) for frame in (store, latest))
         here = {spec.task.partition: reading.segments for spec, reading in zip(specs, readings, strict=True)}
         of_store, of_log = expired(here, log_has, routing)
         store = without(store, of_store, definition.store_kind, routing)
@@ -192,6 +232,22 @@ def _beside_log(
         unknown=unknown,
         stream_time=stream_time,
     )
+
+
+def _of_log(spark: SparkSession, topics: Topics, specs: Sequence[StorePartitionSpec], cache: ExitStack) -> Frames:
+    """Return the rows with which the next run fills an in-memory store: it has no others outside of its process."""
+    definition, routing = specs[0].store, routing_of(specs[0].store)
+    _, _, ends = _logs(topics, specs, [Reading(present=False)] * len(specs))
+    latest = cache.enter_context(_cached(log_frame(spark, specs, ends=json.dumps(ends), latest="true")))
+    stream_time = None
+    if routing.interval_ms is not None:
+        log_has = logged(latest, definition.store_kind, routing)
+        _, of_log = expired({}, log_has, routing)
+        latest = without(latest, of_log, definition.store_kind, routing)
+        stream_time = min(log_has.stream_times.values(), default=None)
+    log = cache.enter_context(_cached(latest.where("value IS NOT NULL")))
+    comparison = cache.enter_context(_cached(compared(log, log)))
+    return Frames(log, log, comparison, _sizes(log), [], 0, stream_time)
 
 
 def _versions_beside_log(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import pyarrow as pa
 from pydantic import BaseModel
 from pyspark.sql import DataFrame, SparkSession
 
@@ -18,7 +19,9 @@ from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.swap import locked_task
 from statestore.stores.open import build_store
 from statestore.verification.contents import databases
-from statestore_jobs.sources.columns import layout_of
+from statestore.verification.options import nobody_waits
+from statestore.verification.supplied import as_stored, batches, opened
+from statestore_jobs.sources.columns import Layout, layout_of, split_values
 
 
 class Reading(BaseModel):
@@ -27,7 +30,7 @@ class Reading(BaseModel):
     Attributes
     ----------
     segments
-        Starts (ms) of a window or session store's segments; 0 for a key-value store.
+        Starts (ms) of a window or session store's segments; 0 for a key-value store. None of a supplier's store.
     problem
         Why it cannot be read.
     snapshot
@@ -63,7 +66,8 @@ def read_offset(spec: StorePartitionSpec) -> Reading:
                     committed = store.committed_offset(spec.partition)
             finally:
                 store.close(clean=False)
-            return Reading(present=True, committed=committed, segments=tuple(databases(spec)))
+            segments = () if spec.store.supplied else tuple(databases(spec))
+            return Reading(present=True, committed=committed, segments=segments)
     except (RebuildError, UnknownFormatError) as error:
         return Reading(present=True, problem=f"{spec.store_partition}: {error}")
     except OSError as error:
@@ -122,7 +126,30 @@ def nothing(spark: SparkSession, store: StoreDefinition) -> DataFrame:
 def store_frame(spark: SparkSession, store: StoreDefinition, specs: Sequence[StorePartitionSpec]) -> DataFrame:
     if not specs:
         return nothing(spark, store)
+    if store.supplied:
+        return _supplied_frame(spark, store, specs)
     return spark.read.format("state_store").options(**store_options(specs, "locked")).load()
+
+
+def _supplied_frame(spark: SparkSession, store: StoreDefinition, specs: Sequence[StorePartitionSpec]) -> DataFrame:
+    """Return the rows of a supplier's store, with the columns of `state_store`: one Spark task for each partition."""
+    layout = layout_of({}, store, with_offset=False)
+
+    def read(numbers: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        for batch in numbers:
+            for at in batch.column(0).to_pylist():
+                yield from _supplied_rows(specs[at], layout)
+
+    return spark.range(0, len(specs), 1, len(specs)).mapInArrow(read, layout.ddl)
+
+
+def _supplied_rows(spec: StorePartitionSpec, layout: Layout) -> Iterator[pa.RecordBatch]:
+    with locked_task(spec.paths, spec.lock_wait_s), opened(spec.store, spec.context(read_only=True)) as store:
+        for stored in map(as_stored, batches(store, spec.store, nobody_waits)):
+            values = split_values(stored.column(1), spec.store.values)
+            yield layout.batch(
+                spec.task.partition, stored.column(0), values.values, values.timestamps, headers=values.headers
+            )
 
 
 def store_options(specs: Sequence[StorePartitionSpec], read: Literal["locked", "snapshot"]) -> dict[str, str]:

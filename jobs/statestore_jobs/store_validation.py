@@ -32,7 +32,7 @@ from statestore.kinds.versioned import VERSIONED
 from statestore.objects.path import Location, ObjectPath, listing, write_whole
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import ValidatedStore
-from statestore_jobs.frames import Frames, compared_frames
+from statestore_jobs.frames import Frames, NoFrames, compared_frames
 from statestore_jobs.plots import draw_all, histogram_of, lag_history
 
 #: What may keep one store from being judged.
@@ -85,12 +85,12 @@ class Judge:
             Its partitions.
         """
         began = time.monotonic()
-        verdict, frames, retry = _not_judged(""), None, None
+        verdict, frames, retry = _unreadable(""), None, None
         plots: tuple[Location, ...] = ()
         try:
             with compared_frames(self.spark, self.topics, specs) as found:
-                if isinstance(found, str):
-                    verdict = _not_judged(found)
+                if isinstance(found, NoFrames):
+                    verdict = Verdict(found.verdict, 0, (), found.why, None)
                 else:
                     frames = found
                     with self._on_disk(specs[0]) as docs:
@@ -99,7 +99,7 @@ class Judge:
         except ConnectionError:  # Spark itself is gone, and with it the run
             raise
         except _TROUBLE as error:
-            verdict = _not_judged(described(error))
+            verdict = _unreadable(described(error))
             retry = error if isinstance(error, RetryError) else None
         keys = {} if frames is None else {partition: size.keys for partition, size in frames.sizes.items()}
         path = self.data_docs_dir / "verdicts" / _name(specs[0]) / f"{self.run_id}.json"
@@ -233,7 +233,7 @@ def _saying(verdict: Verdict, said: str) -> Verdict:
     return replace(verdict, detail="; ".join(filter(None, [verdict.detail, said])))
 
 
-def _not_judged(detail: str) -> Verdict:
+def _unreadable(detail: str) -> Verdict:
     return Verdict("error", 0, (), detail, None)
 
 

@@ -22,7 +22,6 @@ from statestore.archive.server_time import server_time_ms
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
-from statestore.definitions.store import StoreDefinition
 from statestore.discovery.partitions import store_partition_specs
 from statestore.errors import InputError, LockedError, StateStoreError, UnknownStoreError, of_os_error
 from statestore.garbage import garbage_waiting
@@ -36,6 +35,7 @@ from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import (
     RestoreReport,
     RestoreRow,
+    StorePartitionRow,
     ValidatedStore,
     ValidateReport,
     ValidateRow,
@@ -55,8 +55,11 @@ _log = logging.getLogger(__name__)
 
 #: For so long other validations are waited for, s; then the job is tried again.
 _OTHERS_S = 3_600.0
-#: Why Spark does not read a store.
-_SUPPLIED = "it is a store of a supplier: deep verification compares it with its changelog"
+#: Why a store is not judged that a report names.
+_UNDEFINED = (
+    "its application has no definition, so no suite is known for it. `statestore verify --depth deep` compares it with "
+    "its topic"
+)
 
 
 class Replaced(NamedTuple):
@@ -64,6 +67,22 @@ class Replaced(NamedTuple):
 
     quarantine: Path | None = None
     snapshot: str | None = None
+
+
+class Chosen(NamedTuple):
+    """The store partitions of a run.
+
+    Attributes
+    ----------
+    replaced
+        By store partition, what its restore has replaced.
+    undefined
+        Rows of the request's report whose application has no definition. They are not judged.
+    """
+
+    specs: list[StorePartitionSpec]
+    replaced: dict[StorePartition, Replaced]
+    undefined: tuple[StorePartitionRow, ...] = ()
 
 
 def run(request: ValidateRequest, settings: Settings, catalogue: Catalogue, run_id: str) -> ValidateReport:
@@ -77,7 +96,7 @@ def run(request: ValidateRequest, settings: Settings, catalogue: Catalogue, run_
     started = clock.now_ms()
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
     definitions = catalogue.definitions()
-    specs, replaced = _chosen(request, settings, definitions, topics)
+    specs, replaced, undefined = _chosen(request, settings, definitions, topics)
     archive = archive_of(settings, topics)
     # What was built as of a point lies in a directory of its own, wherever the others are.
     here = settings.state_dir.absolute()
@@ -104,14 +123,24 @@ def run(request: ValidateRequest, settings: Settings, catalogue: Catalogue, run_
         raise judged[0].retry or AssertionError
     for of_store, found in zip(stores, judged, strict=True):
         rows += [_row(spec, found, replaced.get(spec.store_partition, Replaced()), archive_ms) for spec in of_store]
+    rows += [
+        ValidateRow(
+            application=row.application, store=row.store, task=row.task, verdict="not judged", detail=_UNDEFINED
+        )
+        for row in undefined
+    ]
+    not_judged = [
+        ValidatedStore(application=application, store=store, verdict="not judged", detail=_UNDEFINED)
+        for application, store in dict.fromkeys((row.application, row.store) for row in undefined)
+    ]
     index = settings.data_docs_dir / "index.html"
     return ValidateReport(
         run_id=run_id,
-        applications=tuple(dict.fromkeys(spec.application for spec in specs)),
+        applications=tuple(dict.fromkeys(row.application for row in rows)),
         started_ms=started,
         finished_ms=clock.now_ms(),
         data_docs=str(index) if index.exists() else None,
-        stores=tuple(found.store for found in judged),
+        stores=(*(found.store for found in judged), *not_judged),
         rows=tuple(rows),
     )
 
@@ -157,19 +186,21 @@ def _writing_alone(data_docs_dir: Location) -> Iterator[None]:
 # -- what is asked for ------------------------------------------------------------------------------------------------
 
 
-def _chosen(
-    request: ValidateRequest, settings: Settings, definitions: Definitions, topics: Topics
-) -> tuple[list[StorePartitionSpec], dict[StorePartition, Replaced]]:
+def _chosen(request: ValidateRequest, settings: Settings, definitions: Definitions, topics: Topics) -> Chosen:
     if request.verify_report is not None:
-        verified = {row.label: None for row in read_report(request.verify_report, VerifyReport).rows}
-        return list(_named(verified, request.verify_report, settings, definitions, topics).values()), {}
+        rows = read_report(request.verify_report, VerifyReport).rows
+        verified = {row.label: row for row in rows if row.application in definitions}
+        undefined = tuple(row for row in rows if row.application not in definitions)
+        found = _named(verified, request.verify_report, settings, definitions, topics)
+        return Chosen(list(found.values()), {}, undefined)
     if request.restore_report is None:
         applications = select(definitions, request.applications, request.stores)
-        specs = _readable(store_partition_specs(settings, topics, applications, request.stores))
+        specs = store_partition_specs(settings, topics, applications, request.stores, in_memory=True)
         _tell_left_out(applications, specs, request.stores)
-        return specs, {}
+        return Chosen(specs, {})
     report = read_report(request.restore_report, RestoreReport)
-    restored = {row.label: row for row in report.rows if row.outcome == "restored"}
+    done = [row for row in report.rows if row.outcome == "restored"]
+    restored = {row.label: row for row in done if row.application in definitions}
     found = _named(restored, request.restore_report, settings, definitions, topics)
     replaced = {
         spec.store_partition: Replaced(
@@ -177,7 +208,8 @@ def _chosen(
         )
         for label, spec in found.items()
     }
-    return [_where_restored(spec, restored[label]) for label, spec in found.items()], replaced
+    specs = [_where_restored(spec, restored[label]) for label, spec in found.items()]
+    return Chosen(specs, replaced, tuple(row for row in done if row.application not in definitions))
 
 
 def _named(
@@ -191,20 +223,7 @@ def _named(
     specs = {str(spec.store_partition): spec for spec in store_partition_specs(settings, topics, applications)}
     if unknown := sorted(names - set(specs)):
         raise UnknownStoreError(f"{report} names {', '.join(unknown)}; the definitions have: {', '.join(specs)}")
-    named = [spec for label, spec in specs.items() if label in names]
-    for spec in named:
-        if (never := _never(spec.store)) is not None:
-            _log.warning("validate: %s is left out: %s", spec.store_partition, never)
-    return {str(spec.store_partition): spec for spec in _readable(named)}
-
-
-def _readable(specs: Iterable[StorePartitionSpec]) -> list[StorePartitionSpec]:
-    return [spec for spec in specs if _never(spec.store) is None]
-
-
-def _never(store: StoreDefinition) -> str | None:
-    """Say why a store is never validated; None if it is."""
-    return _SUPPLIED if store.supplied else None
+    return {label: spec for label, spec in specs.items() if label in names}
 
 
 def _where_restored(spec: StorePartitionSpec, row: RestoreRow) -> StorePartitionSpec:
@@ -221,18 +240,13 @@ def _where_restored(spec: StorePartitionSpec, row: RestoreRow) -> StorePartition
 def _tell_left_out(
     applications: Sequence[ApplicationDefinition], specs: Sequence[StorePartitionSpec], asked: Sequence[str]
 ) -> None:
-    """Say which stores have nothing to be validated; it is an error to have asked for one that never has."""
+    """Log which stores have no partitions yet, so that there is nothing to judge."""
     there = {spec.store_partition[:2] for spec in specs}
     for application in applications:
         for store in application.stores:
             if (asked and store.name not in asked) or (application.name, store.name) in there:
                 continue
-            in_memory = "it is kept in memory" if store.engine == "in_memory" else None
-            never = _never(store) or in_memory
-            reason = never or "it has never been run"
-            if store.name in asked and never:
-                raise InputError(f"{application.name}/{store.name} cannot be validated: {reason}; name another store")
-            _log.warning("validate: %s/%s is left out: %s", application.name, store.name, reason)
+            _log.warning("validate: %s/%s is left out: it has never been run", application.name, store.name)
 
 
 def _quarantined(spec: StorePartitionSpec, directory: Path) -> Path:

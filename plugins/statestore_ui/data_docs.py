@@ -27,7 +27,7 @@ POLICY = (
 #: Validations that the index has, the newest.
 MOST = 500
 _COLUMNS = ("Verdict", "Store", "Expectations", "Run", "Ended", "Plots")
-_MARKS = {"passed": "text-success", "failed": "text-danger", "error": "text-warning"}
+_MARKS = {"passed": "text-success", "failed": "text-danger", "error": "text-warning", "not judged": "text-warning"}
 
 
 class _Verdict(BaseModel):

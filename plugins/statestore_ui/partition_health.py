@@ -52,6 +52,10 @@ _READ_DATA_DOCS = (
     "too. If a rule of your own failed, check the application's data."
 )
 _VALIDATE_AGAIN = "Read why the validation could not be completed and remove the cause. Then start the DAG validate."
+_COMPARE = (
+    "No suite applies to what can be read of the store. If it has a directory, verify it at depth deep: this compares "
+    "it with its topic."
+)
 _READ_TASK = "Read why the task failed and remove the cause. The next run of process continues where this one stopped."
 
 
@@ -179,12 +183,12 @@ def _of_restore(row: Restored, before: Standing) -> Standing:
 def _failed_validation(found: Standing, row: Validated) -> Standing:
     failed = f": {', '.join(row.failed)}" if row.failed else ""
     detail = _lines(found.detail, f"Validation {row.verdict}{failed}. {row.detail}".strip())
-    is_failed = row.verdict == "failed"
+    is_failed, is_judged = row.verdict == "failed", row.verdict != "not judged"
     worse = _worse(
         found,
         "bad" if is_failed else "warn",
-        f"validation {row.verdict}",
-        _READ_DATA_DOCS if is_failed else _VALIDATE_AGAIN,
+        f"validation {row.verdict}" if is_judged else row.verdict,
+        _READ_DATA_DOCS if is_failed else _VALIDATE_AGAIN if is_judged else _COMPARE,
     )
     return worse._replace(detail=detail, judged=found.level != "bad")
 

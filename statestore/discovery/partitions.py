@@ -19,8 +19,15 @@ def store_partition_specs(
     applications: Iterable[ApplicationDefinition],
     stores: Iterable[str] = (),
     partitions: Iterable[int] = (),
+    *,
+    in_memory: bool = False,
 ) -> list[StorePartitionSpec]:
     """One spec per store partition of the applications, or of those stores and partitions only.
+
+    Parameters
+    ----------
+    in_memory
+        Whether to include stores that are only in memory, and have no directory.
 
     Raises
     ------
@@ -38,7 +45,7 @@ def store_partition_specs(
             topics.require(application.input_topic)
         configs = topics.topic_configs(name for name in names if name in found)
         for store in application.stores:
-            if store.engine == "in_memory" or (wanted_stores and store.name not in wanted_stores):
+            if (store.engine == "in_memory" and not in_memory) or (wanted_stores and store.name not in wanted_stores):
                 continue
             part = application.subtopology_of(store.name)
             # Without its repartition topic a subtopology has never run.

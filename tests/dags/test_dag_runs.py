@@ -192,14 +192,16 @@ def test_a_restore_that_found_everything_whole_validates_nothing():
     assert not wants_validation(RestoreReport(**HEAD, rows=(row,)))
 
 
-def test_validate_is_red_where_an_expectation_failed(runner):
+@pytest.mark.behaviour("G3")
+def test_validate_is_red_where_an_expectation_failed_or_a_store_was_not_judged(runner):
     rows = (
         store_row(ValidateRow, "0_0", verdict="passed", expectations=3),
         store_row(ValidateRow, "0_1", verdict="failed", expectations=3, failed_expectations=("row count",)),
+        store_row(ValidateRow, "0_2", verdict="not judged"),
     )
     states = runner.run("validate", {"application": "flight-delays"}, ValidateReport(**HEAD, rows=rows))
     assert runner.dag_run.state == "failed"
-    assert [state for _, state in states["check"]] == ["success", "failed"]
+    assert [state for _, state in states["check"]] == ["success", "failed", "failed"]
 
 
 @pytest.mark.short_for("process-conf0")

@@ -50,6 +50,7 @@ from tests.integration.compaction import EAGER, overtake
 from tests.integration.kinds import STORES, changes
 from tests.integration.kinds import logged as logged_application
 from tests.integration.support import STORE, Application, catalogue_of
+from tests.integration.test_supplied_stores import KEY_VALUE, WINDOWED
 from tests.spark.logged_store import LoggedStore
 
 LoggedStores = Callable[..., LoggedStore]
@@ -385,27 +386,6 @@ def test_bad_input_is_refused_before_anything_is_done(logged_store: LoggedStores
     renamed = LoggedStore(store.application.model_copy(update={"stores": (other,)}), store.settings, 1)
     with pytest.raises(UnknownStoreError, match=f"names {name}/counts/0_0; the definitions have: {name}/renamed/0_0"):
         _run(renamed, **_restored(store, [0], {}))
-    for left_out, why in _LEFT_OUT:
-        application = store.application.model_copy(update={"stores": (left_out,)})
-        with pytest.raises(InputError, match=f"{name}/cache cannot be validated: {why}"):
-            _run(LoggedStore(application, store.settings, 1), stores=["cache"])
-
-
-_LEFT_OUT = [
-    (StoreDefinition(name="cache", engine="in_memory"), "it is kept in memory"),
-    (StoreDefinition(name="cache", engine="rocksDB", supplier="shop:cache"), "it is a store of a supplier"),
-]
-
-
-@pytest.mark.parametrize(("left_out", "why"), _LEFT_OUT, ids=["in memory", "of a supplier"])
-def test_a_store_that_is_left_out_is_said(
-    logged_store: LoggedStores, caplog: pytest.LogCaptureFixture, left_out: StoreDefinition, why: str
-) -> None:
-    store = logged_store()
-    application = store.application.model_copy(update={"stores": (left_out,)})
-
-    assert _run(LoggedStore(application, store.settings, 1)).rows == ()
-    assert f"validate: {application.name}/cache is left out: {why}" in caplog.text
 
 
 # -- stores of every kind ---------------------------------------------------------------------------------------------
@@ -492,6 +472,94 @@ def test_the_verdict_is_left_as_json_beside_the_data_docs_with_links_to_plots(
     assert all("<svg" in Path(plot).read_text() for plot in store.plots)
     # Session stores are plain: their rows have no timestamps.
     assert "ends of sessions" in Path(store.plots[1]).read_text()
+
+
+# -- stores whose files tell nothing, or that have none ----------------------------------------------------------------
+
+
+def _rule(directory: Path, condition: str) -> str:
+    """A suite with one rule."""
+    rule = {"type": "expect_store_rows_to_satisfy", "kwargs": {"condition": condition}, "description": condition}
+    suite = directory / "rule.json"
+    suite.write_text(json.dumps({"name": "rule", "expectations": [rule]}))
+    return str(suite)
+
+
+@pytest.mark.long
+@pytest.mark.behaviour("G1")
+@pytest.mark.parametrize("name", ["plain", "timestamped", "transactional", "window", "session"])
+def test_g1_a_suppliers_store_passes_and_fails_where_a_row_is_lost(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path, name: str
+) -> None:
+    definition = {**KEY_VALUE, **WINDOWED}[name]
+    definition = definition.model_copy(update={"expectations": _rule(tmp_path, "value <> X'00'")})
+    application = logged_application(bootstrap_servers, tmp_path, definition, changes(definition, 300, 1))
+    assert restore(application.restore_spec()).failure is None
+    broker.set_topic_config(application.servers, application.changelog, **KEPT)
+    broker.transaction(application.servers, application.changelog, changes(definition, 60, 2, minute=31))
+
+    [row] = _validated(application, tmp_path, run_id="whole").rows
+
+    assert (row.verdict, row.failed_expectations) == ("passed", ()), row.detail
+    assert row.keys > 0
+
+    file = application.live / "rows.json"
+    content = json.loads(file.read_text())
+    content["rows"].sort(key=lambda of: of[0][1:])
+    content["rows"].pop()  # the latest window
+    file.write_text(json.dumps(content))
+    [row] = _validated(application, tmp_path, run_id="broken").rows
+    assert row.verdict == "failed"
+    assert "is missing from the store" in row.detail
+
+
+@pytest.mark.long
+@pytest.mark.behaviour("G2")
+@pytest.mark.parametrize("kind", ["key-value", "window", "session"])
+def test_g2_an_in_memory_store_is_judged_by_the_rows_that_its_log_fills_it_with(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path, kind: str
+) -> None:
+    definition = STORES[kind].model_copy(update={"engine": "in_memory"})
+    definition = definition.model_copy(update={"expectations": _rule(tmp_path, "value IS NOT NULL")})
+    rows = changes(definition, 300, 1)
+    application = logged_application(bootstrap_servers, tmp_path, definition, rows)
+    [row], [store] = (report := _validated(application, tmp_path, run_id="one")).rows, report.stores
+    assert (row.verdict, store.failed_expectations) == ("passed", ()), row.detail
+    assert 0 < row.keys < len(rows)
+    _rule(tmp_path, "value IS NULL")
+    [row] = _validated(application, tmp_path, run_id="two").rows
+    assert (row.verdict, row.failed_expectations) == ("failed", ("value IS NULL",))
+
+
+@pytest.mark.behaviour("G3")
+def test_g3_what_no_suite_applies_to_is_not_judged(spark: SparkSession, bootstrap_servers: str, tmp_path: Path) -> None:
+    definition = StoreDefinition(name=STORE, kind="versioned", retention_ms=60_000, engine="in_memory")
+    application = logged_application(bootstrap_servers, tmp_path, definition, [])
+    [row], [store] = (report := _validated(application, tmp_path)).rows, report.stores
+    assert (row.verdict, row.healthy, row.expectations) == ("not judged", False, 0)
+    assert "only in memory" in row.detail
+    kept = ValidatedStore.model_validate_json(Path(store.verdict_file or "").read_bytes())
+    assert (kept.verdict, kept.data_docs) == ("not judged", None)
+
+
+@pytest.mark.behaviour("G3")
+def test_g3_a_global_table_that_a_verification_names_is_not_judged(bootstrap_servers: str, tmp_path: Path) -> None:
+    settings = Settings(
+        bootstrap_servers=bootstrap_servers,
+        state_dir=tmp_path / "state",
+        reports_dir=tmp_path / "reports",
+        data_docs_dir=tmp_path / "data_docs",
+    )
+    found = {"application": "of-kafka-streams", "store": "rates", "status": Status.OK, "action": Action.NONE}
+    head = {"run_id": "v", "applications": ("of-kafka-streams",), "started_ms": 0, "finished_ms": 1}
+    write_report(tmp_path / "v.json", VerifyReport(rows=(VerifyRow(task="global", **found),), **head))
+    request = ValidateRequest.read({"verify_report": tmp_path / "v.json"})
+    report = validate.run(request, settings, catalogue_of(), "run-1")
+    assert report.applications == ("of-kafka-streams",)
+    assert [(row.label, row.verdict, row.healthy) for row in report.rows] == [
+        ("of-kafka-streams/rates/global", "not judged", False)
+    ]
+    assert [store.verdict for store in report.stores] == ["not judged"]
 
 
 # -- what reports name ------------------------------------------------------------------------------------------------

@@ -156,6 +156,16 @@ def test_a_failed_validation_is_never_without_an_action(reports, show):
     assert "could not be completed" in found["action"]
 
 
+@pytest.mark.behaviour("G3")
+def test_g3_a_store_that_was_not_judged_is_no_pass(reports, show):
+    reports.verify([verify_row()], 1)
+    reports.validate([validated(verdict="not judged")], 2)
+    found = only_row(show())
+    assert (found["level"], found["word"]) == ("warn", "NOT JUDGED")
+    assert (found["validate"]["verdict"], found["validate"]["current"]) == ("not judged", True)
+    assert "depth deep" in found["action"]
+
+
 @pytest.mark.parametrize("status", [Status.MISSING, Status.CORRUPT, Status.DIVERGED, Status.AHEAD])
 @pytest.mark.parametrize("minute", [1, 3])
 def test_a_damaged_store_has_no_verdict_of_before(reports, show, status, minute):

@@ -78,6 +78,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         (ProcessReport(**HEAD, rows=(ProcessRow(application="shop", task="0_1", failure=FULL),)), 1, "no space"),
         (validated("passed"), 0, "passed"),
         (validated("failed"), 1, "a rule"),
+        pytest.param(validated("not judged"), 1, "not judged", marks=pytest.mark.behaviour("G3"), id="g3-not judged"),
         (SnapshotReport(**HEAD, archive="file:///a", rows=(ArchivedRow(**WHERE, snapshot="0-7-a"),)), 0, "0-7-a"),
         (SnapshotReport(**HEAD, archive="file:///a", rows=(ArchivedRow(**WHERE, failure=AWAY),)), 3, "no broker"),
         (MaintenanceReport(**HEAD, rows=(MaintenanceRow(place="shop/0_1", removed_count=3),)), 0, "shop/0_1"),

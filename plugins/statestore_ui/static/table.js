@@ -65,7 +65,7 @@ function Verdict({ row, now }) {
   const docs = validate.data_docs;
   const verdict = docs ? h("a", { href: url(docs), target: "_blank", rel: "noopener", onClick: stop, title: "Open its Data Docs" }, validate.verdict) : validate.verdict;
   if (!validate.current) return h("span", { className: "ss-before", title: "The store was replaced or found damaged during or after this validation." }, verdict, ", outdated");
-  const mark = { passed: "ss-text-good", failed: "ss-text-bad", error: "ss-text-warn" }[validate.verdict];
+  const mark = { passed: "ss-text-good", failed: "ss-text-bad", error: "ss-text-warn", "not judged": "ss-text-warn" }[validate.verdict];
   return h("span", { className: mark }, verdict, " ", h("span", { className: "ss-muted" }, h(LastRun, { row, job: "validate", now })));
 }
 

@@ -3,11 +3,12 @@
     key     a random id of one turn, 16 bytes
     value   empty in the first record of a turn, whose offset is the number of the turn
             the number, as text, in later records: the writer is alive
-            null: the turn has ended, or a waiting writer has passed it over
+            null: the turn has ended, or a waiting writer has passed it over; later records of the id do not count
 
 The turn belongs to the writer with the lowest number. Turns only decide who waits: that only one writer commits is
 Kafka's fence. So they need no clock in common, and a wrong judgement costs an attempt, not a command. A waiting writer
-measures on its own clock how long it has heard nothing of those before it, and how long the same one has been first.
+measures on its own clock how long it has heard nothing of those before it, and how long the same one has been first. If
+it finds that it was passed over itself, it draws another number.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -32,8 +33,8 @@ LONGEST_TURN_S = 10.0
 #: A writer that has not been heard of for so long is dead or suspended. Each is heard of every `_ALIVE_S`.
 SILENT_S = 3.0
 _ALIVE_S = 0.5
-#: No turn lasts an hour.
-_CONFIG = {"cleanup.policy": "delete", "retention.ms": "3600000"}
+#: No turn lasts an hour. The broker's time decides what is older, as a writer's clock may be wrong.
+_CONFIG = {"cleanup.policy": "delete", "retention.ms": "3600000", "message.timestamp.type": "LogAppendTime"}
 #: Every living writer is heard of within the last records: with more than 300 that wait, some may be overlooked.
 _READ_BACK = 2_000
 _POLL_S = 0.1
@@ -97,14 +98,18 @@ class Turns:
     def _wait(self, turn: _Turn) -> None:
         """Return when no other writer is before this one, or each of these was passed over."""
         heard: dict[bytes, _Heard] = {}
+        ended: set[bytes] = set()
         read_up_to = -1
         first, since_s = b"", time.monotonic()
         deadline = since_s + _TIMEOUT_S
         with LogTail(self._servers, self._partition, max(turn.number - _READ_BACK, 0)) as tail:
             while True:
                 for message in tail.poll(_POLL_S):
-                    _note(heard, message.key(), message.value(), message.offset())
+                    _note(heard, ended, message.key(), message.value(), message.offset())
                     read_up_to = message.offset()
+                if turn.key in ended:
+                    turn.draw()
+                    deadline = time.monotonic() + _TIMEOUT_S
                 if read_up_to < turn.number and time.monotonic() < deadline:
                     continue
                 before = sorted((found.number, key) for key, found in heard.items() if found.number < turn.number)
@@ -117,37 +122,51 @@ class Turns:
                     late = key == first and now_s - since_s > self._longest_s
                     if late or now_s - heard[key].at_s > self._silent_s:
                         turn.pass_over(key)
+                        ended.add(key)
                         del heard[key]
 
 
-def _note(heard: dict[bytes, _Heard], key: bytes, value: bytes | None, offset: int) -> None:
+def _note(heard: dict[bytes, _Heard], ended: set[bytes], key: bytes, value: bytes | None, offset: int) -> None:
     if value is None:
+        ended.add(key)
         heard.pop(key, None)
-    else:
+    elif key not in ended:
         heard[key] = _Heard(int(value) if value else offset, time.monotonic())
 
 
 class _Turn:
-    """The turn of one writer: drawn when it is made, and heard of until it ends."""
+    """The turn of one writer: its number is drawn when it is made, and it is heard of until it ends.
+
+    Attributes
+    ----------
+    key, number
+        Id of the turn, and its place among the others.
+    """
 
     def __init__(self, bootstrap_servers: str, partition: TopicPartition) -> None:
         self._partition = partition
-        self._key = uuid4().bytes
         self._ended = Event()
+        self._drawing = Lock()
         # An idempotent producer would first wait half a second for its id.
         config = {"linger.ms": 0, "enable.sparse.connections": False}
         self._writer = RecordWriter(bootstrap_servers, "a turn", _TIMEOUT_S, None, **config)
-        self._send(self._key, b"")
-        self.number = self._writer.flush()[partition]
+        self.draw()
         self._alive = Thread(target=self._stay_alive, name="turn of a command writer", daemon=True)
         self._alive.start()
+
+    def draw(self) -> None:
+        """Draw a number, the last one."""
+        with self._drawing:  # no other record may be the last one that is delivered
+            self.key = uuid4().bytes
+            self._send(self.key, b"")
+            self.number = self._writer.flush()[self._partition]
 
     def end(self) -> None:
         """Give the turn to the next writer."""
         self._ended.set()
         self._alive.join()
         with suppress(StateStoreError):
-            self._send(self._key, None)
+            self._send(self.key, None)
             self._writer.flush()
         self._writer.close()
 
@@ -158,7 +177,8 @@ class _Turn:
     def _stay_alive(self) -> None:
         with suppress(StateStoreError):
             while not self._ended.wait(_ALIVE_S):
-                self._send(self._key, str(self.number).encode())
+                with self._drawing:
+                    self._send(self.key, str(self.number).encode())
                 self._writer.poll()
 
     def _send(self, key: bytes, value: bytes | None) -> None:

@@ -132,7 +132,7 @@ def history_from(spec: StorePartitionSpec) -> int:
     newest = NO_STREAM_TIME
     with _opened(spec, RowRange(spec.store.store_kind)) as parts:
         for part in parts:
-            newest = max(newest, newest_time_in(part.database.family(DEFAULT_COLUMN_FAMILY)))
+            newest = max(newest, newest_time_in(part.database.stored(DEFAULT_COLUMN_FAMILY)))
     return newest - (spec.store.retention_ms or 0)
 
 

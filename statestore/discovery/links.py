@@ -50,7 +50,8 @@ def undisturbed(store: StoreDirectory, action: Callable[[], T]) -> T:
         try:
             return action()
         except (StoreCorruptedError, FileNotFoundError, RetryError) as error:
-            if before is not None and _files(store) == before:
+            # A plain RetryError says that something else has changed.
+            if type(error) is not RetryError and before is not None and _files(store) == before:
                 if isinstance(error, FileNotFoundError):
                     raise UnknownStoreError(f"{store.directory} no longer exists: {error}") from error
                 raise

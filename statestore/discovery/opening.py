@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -18,10 +18,13 @@ import pyarrow as pa
 
 from statestore.discovery.links import linked, named, undisturbed
 from statestore.discovery.store_directory import StoreDirectory
+from statestore.discovery.unfinished_commits import UnfinishedCommits
 from statestore.errors import RetryError
 from statestore.formats.database_files import files_with_rows, is_table
 from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY, AnyFormat
+from statestore.model import TopicPartition
 from statestore.sst.layout import OtherLayoutError
+from statestore.stores.commit_log import Piece
 from statestore.stores.row_files import files_of_rows
 from statestore.stores.scan import STORED_SCHEMA, ScannedDatabase
 from statestore.stores.versioned import RawVersion, versions_in
@@ -47,7 +50,7 @@ class Opened(NamedTuple):
     files
         The SST files with all its rows, in key order, if these are to be read without RocksDB; else None.
     links
-        Links that RocksDB still needs; None if it has opened all files.
+        Links that RocksDB still needs, and a place for commits that its files lack; None if it has opened all files.
     """
 
     start: int
@@ -56,6 +59,10 @@ class Opened(NamedTuple):
     database: ScannedDatabase
     files: Sequence[BinaryIO] | None = None
     links: ExitStack | None = None
+
+    def stage(self, pieces: Iterable[Piece], offsets: Mapping[TopicPartition, int]) -> None:
+        """Show rows and offsets as they are once changes are applied."""
+        self.database.stage(pieces, offsets, self.view.with_name("staged"))
 
     def rows(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows with `start <= row key < stop`, as they are stored.
@@ -96,7 +103,7 @@ class Opened(NamedTuple):
             If a row cannot be read.
         """
         with named(self.view, self.directory):
-            yield from versions_in(self.database.family(DEFAULT_COLUMN_FAMILY), key_from, key_to)
+            yield from versions_in(self.database.stored(DEFAULT_COLUMN_FAMILY), key_from, key_to)
 
 
 def open_databases(store: StoreDirectory, store_format: AnyFormat, wanted: Wanted | None = None) -> list[Opened]:
@@ -119,23 +126,36 @@ def _open_all(store: StoreDirectory, store_format: AnyFormat, wanted: Wanted | N
     here = store.databases()
     starts = [*here, None]
     opened: list[Opened] = []
-    try:
-        for at, (start, directory) in enumerate(here.items()):
-            if wanted is None or wanted(start, starts[at + 1]):
-                with ExitStack() as links:
-                    view = links.enter_context(linked(directory))
-                    before = _inodes(view)
-                    opened.append(Opened(start, directory, view, ScannedDatabase(view, store_format)))
-                    opened[-1].database.require_no_foreign_files()
-                    opened[-1] = opened[-1]._replace(files=_held_files(opened[-1].database, before))
-                    if not all(is_table(path.name) for path in before):
-                        opened[-1] = opened[-1]._replace(links=links.pop_all())
-        if store.databases() != here:
-            raise RetryError(f"the segments in {store.directory} changed each time they were opened; try again")
-    except BaseException:
-        close_all(opened)
-        raise
+    with UnfinishedCommits(store, here) as commits:
+        try:
+            for at, (start, directory) in enumerate(here.items()):
+                if wanted is None or wanted(start, starts[at + 1]):
+                    opened.append(_open(start, directory, store_format, with_commits=commits.any))
+            commits.show_in(opened)
+            if store.databases() != here:
+                raise RetryError(f"the segments in {store.directory} changed each time they were opened; try again")
+        except BaseException:
+            close_all(opened)
+            raise
     return opened
+
+
+def _open(start: int, directory: Path, store_format: AnyFormat, *, with_commits: bool) -> Opened:
+    """Open a database by its links."""
+    with ExitStack() as links:
+        view = links.enter_context(linked(directory))
+        before = _inodes(view)
+        opened = Opened(start, directory, view, ScannedDatabase(view, store_format))
+        try:
+            opened.database.require_no_foreign_files()
+            if not with_commits:
+                opened = opened._replace(files=_held_files(opened.database, before))
+        except BaseException:
+            opened.close()
+            raise
+        if with_commits or not all(is_table(path.name) for path in before):
+            opened = opened._replace(links=links.pop_all())
+        return opened
 
 
 def _inodes(view: Path) -> dict[Path, int]:

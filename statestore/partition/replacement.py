@@ -10,6 +10,7 @@ from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.lock import require_locks
 from statestore.statedir.paths import TaskPaths
 from statestore.stores.api import StoreContext
+from statestore.stores.commit_log import commits_directory
 from statestore.stores.last_use import last_use_file
 
 
@@ -40,12 +41,12 @@ def clear_built(paths: TaskPaths, store: str | None = None) -> None:
     if store is None:
         found = [paths.staged, paths.staged_own]
     else:
-        found = [paths.staging(store), paths.staged_segments(store)]
+        found = [paths.staging(store), paths.staged_segments(store), commits_directory(paths.staged_own, store)]
         for file in (paths.staged_offsets(store), last_use_file(paths.staged_own, store)):
             file.unlink(missing_ok=True)
     for directory in found:
         remove_tree(directory)
-    for directory in (paths.staged, paths.staged_own / "segments", paths.staged_own):
+    for directory in (paths.staged, paths.staged_own / "segments", paths.staged_own / "commits", paths.staged_own):
         if directory.is_dir() and not any(directory.iterdir()):
             directory.rmdir()
 

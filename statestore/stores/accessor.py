@@ -12,6 +12,7 @@ from typing import Protocol
 from statestore import kill_switch
 from statestore.formats.value_format import AnyFormat, ValueFormat, value_format
 from statestore.model import TopicPartition
+from statestore.stores.commit_log import Piece
 from statestore.stores.merge import Change, live, overlay
 from statestore.stores.table import Changes, Row, Rows, Table
 
@@ -21,6 +22,17 @@ class DBAccessor(Protocol):
 
     staged_bytes: int
     half_committed: bool
+
+    @property
+    def spilled(self) -> bool:
+        """True if a commit takes more than one write."""
+
+    @property
+    def has_changes(self) -> bool:
+        """True if anything is staged."""
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yield the staged changes in the order in which a commit applies them."""
 
     @property
     def being_read(self) -> bool:
@@ -45,7 +57,11 @@ class Direct:
     def __init__(self, table: Table) -> None:
         self._table = table
         self.staged_bytes = 0
-        self.half_committed = False
+        self.half_committed = self.spilled = self.has_changes = False
+
+    def pieces(self) -> Iterator[Piece]:
+        """Nothing is staged."""
+        return iter(())
 
     @property
     def being_read(self) -> bool:

@@ -8,6 +8,7 @@ from statestore.errors import InvalidStateError
 from statestore.formats.value_format import AnyFormat, value_format
 from statestore.model import TopicPartition, check_name
 from statestore.stores.api import BytesStore, Offsets, StoreContext, flush_is_deprecated
+from statestore.stores.commit_log import CommitLog, commits_directory
 from statestore.stores.database import Database, DatabaseSpec
 from statestore.stores.last_use import LastUse, last_use_file
 from statestore.stores.legacy_position import migrate_position
@@ -63,19 +64,24 @@ class BuiltInBytes(BytesStore, Generic[T]):
         changelogs = context.changelog_of(self.name)
         self._changelogs = None if changelogs is None else frozenset(changelogs)
         self._reached = {}
-        recording = self.transactional and context.exactly_once
         spec = DatabaseSpec(
             store=self.name,
             format=self.layout,
             transactional=self.transactional,
             exactly_once=context.exactly_once,
-            last_use=LastUse(last_use_file(context.own_directory, self.name), recording=recording),
+            last_use=LastUse(
+                last_use_file(context.own_directory, self.name),
+                recording=self.transactional,
+                at_least_once=not context.exactly_once,
+            ),
             changelogs=self._changelogs,
             uncommitted_max_bytes=context.uncommitted_max_bytes,
             config_setter=context.config_setter,
         )
         if not context.read_only:
             remove_left_spills(context.own_directory, self.name)
+            if not self.persistent:
+                CommitLog(commits_directory(context.own_directory, self.name)).clear()
         opened = self._opened = self._open(context, spec)
         if self.persistent and not context.read_only:
             try:
@@ -115,7 +121,7 @@ class BuiltInBytes(BytesStore, Generic[T]):
         return any(database.upgrade_pending for database in self.opened.databases)
 
     def commit(self, offsets: Offsets, position: Offsets | None = None) -> None:
-        """Commit everything written, with its changelog offsets: one atomic write for each database."""
+        """Commit everything written, with its changelog offsets: as a whole, also if it takes several writes."""
         self.opened.commit(offsets, position)
         self._reached.update(offsets)
 

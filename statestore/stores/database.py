@@ -13,7 +13,7 @@ we open for writing is marked open on disk before anybody can write to it, and b
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -25,9 +25,10 @@ from statestore.formats.value_format import AnyFormat, value_format
 from statestore.kinds.kind import RowLayout
 from statestore.model import TopicPartition
 from statestore.stores.accessor import DBAccessor, Direct, accessor, pending_families
+from statestore.stores.commit_log import CommitLog, Piece
 from statestore.stores.last_use import LastUse
 from statestore.stores.memory import MemoryTable
-from statestore.stores.rocksdb import RocksDB, exists
+from statestore.stores.rocksdb import Memtables, RocksDB, exists
 from statestore.stores.rocksdb_options import ConfigSetter
 from statestore.stores.table import Table
 from statestore.stores.time_ordered_rows import TimeOrderedRows
@@ -82,7 +83,17 @@ class Database:
         The column families of older formats that were found to have rows.
     """
 
-    def __init__(self, spec: DatabaseSpec, table: Table, writes: DBAccessor, *, read_only: bool = False) -> None:
+    def __init__(
+        self,
+        spec: DatabaseSpec,
+        table: Table,
+        writes: DBAccessor,
+        commits: CommitLog | None = None,
+        *,
+        read_only: bool = False,
+    ) -> None:
+        self._commits = commits
+        self._is_decided = False
         self._store = spec.store
         self._format = spec.format
         self._read_only = read_only
@@ -116,12 +127,47 @@ class Database:
     def commit(
         self, offsets: Mapping[TopicPartition, int], position: Mapping[TopicPartition, int] | None = None
     ) -> None:
-        """Make what was written part of the table, with its offsets, in one atomic write (KIP-1035).
+        """Make what was written part of the table, with its offsets: in one atomic write (KIP-1035).
 
-        The position follows `StateStore.commit`.
+        If the transaction has spilled, it is several writes, which the next opening completes. The position follows
+        `StateStore.commit`.
         """
         self.require_open()
+        commits = self._commits if self._writes.spilled else None
+        if commits is not None:
+            commits.add({ONLY: self._writes.pieces()}, offsets, position)
+            self._is_decided = True
         self._writes.commit(offsets, _position_after(self._table.position, offsets, position))
+        if commits is not None:
+            self._table.sync()
+            kill_switch.reached("spilled commit on disk, its file still there")
+            commits.end()
+            self._is_decided = False
+
+    @property
+    def has_changes(self) -> bool:
+        """True if anything is staged."""
+        return self._writes.has_changes
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yield the staged changes in the order in which a commit applies them."""
+        return self._writes.pieces()
+
+    def repeat(
+        self,
+        pieces: Iterable[Piece],
+        offsets: Mapping[TopicPartition, int],
+        position: Mapping[TopicPartition, int] | None,
+    ) -> None:
+        """Apply the pieces of a commit, then its offsets and position."""
+        for family, ranges, rows in pieces:
+            self._table.write({family: rows}, ranges={family: ranges})
+        self._table.write({}, offsets, _position_after(self._table.position, offsets, position))
+
+    @property
+    def memtables(self) -> Memtables:
+        """Sizes of the memtables."""
+        return self._table.memtables() if isinstance(self._table, RocksDB) else Memtables()
 
     def ingest(self, rows: Sequence[Path], deletes: Sequence[Path]) -> None:
         """Take SST files over as if their rows had just been written and committed.
@@ -145,7 +191,7 @@ class Database:
     @property
     def half_committed(self) -> bool:
         """True after a commit that failed half way: it can be repeated, and not rolled back."""
-        return self._writes.half_committed
+        return self._is_decided or self._writes.half_committed
 
     def rollback(self) -> None:
         """Forget what was not committed; not after a commit that failed half way."""
@@ -198,6 +244,8 @@ class Database:
                 offsets = dict.fromkeys(unknown, offsets_format.UNKNOWN_OFFSET)
                 self._table.write({}, offsets, status=offsets_format.STATUS_CLOSED)
                 self._table.sync()
+                if self._commits is not None:
+                    self._commits.clear()
         finally:
             self._table.close()
 
@@ -231,6 +279,10 @@ class Place(NamedTuple):
     spill: Path
 
 
+#: The name of a database that is its store's only one.
+ONLY = ""
+
+
 class LookedAt(NamedTuple):
     """State of a database before it is opened.
 
@@ -252,6 +304,7 @@ def open_on_disk(
     looked_at: Mapping[str, LookedAt],
     offsets: Mapping[TopicPartition, int] | None = None,
     position: Mapping[TopicPartition, int] | None = None,
+    commits: CommitLog | None = None,
     *,
     read_only: bool = False,
 ) -> dict[str, Database]:
@@ -265,6 +318,8 @@ def open_on_disk(
         What `check_on_disk` found, where there is a database.
     offsets, position
         What new databases begin with.
+    commits
+        Where a database keeps its commits that take more than one write; None: its store does that.
 
     Raises
     ------
@@ -298,10 +353,23 @@ def open_on_disk(
                 table.write({}, offsets, position or None, status=offsets_format.STATUS_OPEN)
                 table.sync()  # the mark is for the next opening, after a crash of this one
                 kill_switch.reached("database marked open")
-        return {name: Database(spec, table, _writes(spec, table, places[name].spill)) for name, table in tables.items()}
+        return {
+            name: Database(spec, table, _writes(spec, table, places[name].spill), commits)
+            for name, table in tables.items()
+        }
     except BaseException:
         for table in tables.values():
             table.close()
+        raise
+
+
+def finish_commits(commits: CommitLog, databases: Mapping[str, Database], *, usable: bool) -> None:
+    """Repeat the commits that are left (`CommitLog.finish`); if that fails, close the databases."""
+    try:
+        commits.finish(databases, usable=usable)
+    except BaseException:
+        for database in databases.values():
+            database.close(clean=False)
         raise
 
 

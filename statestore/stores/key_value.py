@@ -7,13 +7,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from statestore.kinds.key_value import KEY_VALUE
 from statestore.stores.api import KeyValueBytesStore, StoreContext
 from statestore.stores.built_in import BuiltInBytes
-from statestore.stores.database import Database, DatabaseSpec, Place, check_on_disk, open_in_memory, open_on_disk
+from statestore.stores.commit_log import CommitLog, commits_directory
+from statestore.stores.database import (
+    ONLY,
+    Database,
+    DatabaseSpec,
+    Place,
+    check_on_disk,
+    finish_commits,
+    open_in_memory,
+    open_on_disk,
+)
 from statestore.stores.readers import KeyValueReader
 from statestore.stores.spill import spill_directory
 from statestore.stores.table import Row, Rows
-
-#: The name of a database that is its store's only one.
-_ONLY = ""
 
 
 class KeyValueBytes(BuiltInBytes[Database], KeyValueBytesStore):
@@ -24,9 +31,14 @@ class KeyValueBytes(BuiltInBytes[Database], KeyValueBytesStore):
             return open_in_memory(spec)
         directory = context.directory_of(self.name, KEY_VALUE)
         place = Place(directory, spill_directory(context.own_directory, self.name))
-        looked_at = {_ONLY: check_on_disk(spec, _ONLY, directory)}
+        found = check_on_disk(spec, ONLY, directory)
+        usable = spec.last_use.is_as_recorded(ONLY, directory, found.sequence or 0)
         context.about_to_open(self.name)
-        return open_on_disk(spec, {_ONLY: place}, looked_at, read_only=context.read_only)[_ONLY]
+        commits = CommitLog(commits_directory(context.own_directory, self.name))
+        opened = open_on_disk(spec, {ONLY: place}, {ONLY: found}, commits=commits, read_only=context.read_only)
+        if not context.read_only:
+            finish_commits(commits, opened, usable=usable)
+        return opened[ONLY]
 
     def database_at(self, segment: int, size: int) -> Database:
         """Return the only database."""

@@ -59,12 +59,22 @@ class _Opening(BaseModel):
 
 
 class _Record(BaseModel):
-    """The file. Former versions had the word `transactional` or `direct` in it, which says too little to trust it."""
+    """The file. Former versions had the word `transactional` or `direct` in it, which says too little to trust it.
+
+    Attributes
+    ----------
+    at_least_once
+        Whether its last use was at least once, so that it may hold rows that Kafka has not committed.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     schema_version: Literal[1] = 1
     databases: dict[str, _Opening]
+    at_least_once: bool = False
+
+
+_NOTHING = _Record(databases={})
 
 
 def last_use_file(own_directory: Path, store: str) -> Path:
@@ -85,32 +95,36 @@ class LastUse:
     path
         The record.
     recording
-        Whether the store is used so that it can be trusted: with transactions, under exactly once.
+        Whether the store is used with transactions.
+    at_least_once
+        Whether it is used at least once. An opening exactly once does not trust such a use.
     """
 
-    def __init__(self, path: Path, *, recording: bool) -> None:
+    def __init__(self, path: Path, *, recording: bool, at_least_once: bool = False) -> None:
         self._path = path
         self._recording = recording
+        self._at_least_once = at_least_once
         self._opened: dict[str, _Opening] = {}
 
     @property
     def databases(self) -> frozenset[str]:
         """Databases in the record, whoever has used them since."""
-        return frozenset(self._recorded)
+        return frozenset(self._record.databases)
 
     def was_ours(self, database: str, directory: Path, sequence: int) -> bool:
-        """True if nobody but us has written to a closed database since we recorded our opening.
+        """True if a closed database was written to only by our recorded opening, exactly once.
 
         Parameters
         ----------
         sequence
             Number of the last write on disk.
         """
-        return self._recording and self.is_as_recorded(database, directory, sequence)
+        trusted = self._recording and not self._record.at_least_once
+        return trusted and self.is_as_recorded(database, directory, sequence)
 
     def is_as_recorded(self, database: str, directory: Path, sequence: int) -> bool:
         """True if nobody has opened a closed database since we recorded our opening, or nobody has written to it."""
-        recorded = self._recorded.get(database)
+        recorded = self._record.databases.get(database)
         found = _opening_of(directory)
         if recorded is None or found is None or found.identity != recorded.identity:
             return False
@@ -123,38 +137,41 @@ class LastUse:
         """
         kept = {
             name: opening.model_copy(update={"sequence": left_open[name]})
-            for name, opening in self._recorded.items()
+            for name, opening in self._record.databases.items()
             if name in left_open
         }
-        if self._recording and any(self._recorded[name] != opening for name, opening in kept.items()):
-            self._write({**self._recorded, **kept})
+        if self._recording and any(self._record.databases[name] != opening for name, opening in kept.items()):
+            self._write({**self._record.databases, **kept}, at_least_once=self._record.at_least_once)
 
     def opened(self, directories: Mapping[str, Path]) -> None:
         """Record databases that were just opened for writing; call it before anything is written to one of them."""
         if not self._recording:
             self._path.unlink(missing_ok=True)  # it speaks of MANIFESTs that are gone
-            self._recorded = {}
+            self._record = _NOTHING
             return
         found = {name: opening for name, directory in directories.items() if (opening := _opening_of(directory))}
         self._opened |= found
-        self._write(self._opened)
+        self._write(self._opened, at_least_once=self._at_least_once)
 
     def dropped(self, database: str) -> None:
         """Forget a database that was moved away; call it before what tells of that is deleted."""
         self._opened.pop(database, None)
-        if self._recording and database in self._recorded:
-            self._write({name: opening for name, opening in self._recorded.items() if name != database})
+        if self._recording and database in self._record.databases:
+            left = {name: opening for name, opening in self._record.databases.items() if name != database}
+            self._write(left, at_least_once=self._record.at_least_once)
 
     @cached_property
-    def _recorded(self) -> Mapping[str, _Opening]:
+    def _record(self) -> _Record:
         try:
-            return _Record.model_validate_json(self._path.read_bytes()).databases
+            return _Record.model_validate_json(self._path.read_bytes())
         except (FileNotFoundError, ValidationError):
-            return {}
+            return _NOTHING
 
-    def _write(self, databases: Mapping[str, _Opening]) -> None:
-        write_durably(self._path, _Record(databases=dict(databases)).model_dump_json())
-        self._recorded = dict(databases)
+    def _write(self, databases: Mapping[str, _Opening], *, at_least_once: bool) -> None:
+        record = _Record(databases=dict(databases), at_least_once=at_least_once)
+        # Former versions know no other use than exactly once, and trust none that they cannot read.
+        write_durably(self._path, record.model_dump_json(exclude=None if at_least_once else {"at_least_once"}))
+        self._record = record
 
 
 def _opening_of(directory: Path) -> _Opening | None:

@@ -10,6 +10,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from rocksdict import AccessType, Checkpoint, IngestExternalFileOptions, Rdict, WriteBatch, WriteOptions
 from rocksdict import ColumnFamily as Handle
@@ -39,6 +40,9 @@ _FLUSH_DIRECTORY = "flush.tmp"
 _TABLE_COUNTS = re.compile(r"# (entries|deletions)=(\d+)")
 #: Property of a column family: how many blob files it has.
 _BLOB_FILES = "rocksdb.num-blob-files"
+#: Properties of a column family: entries in its memtable, and how many full ones are not yet in a file.
+_MEMTABLE_ENTRIES = "rocksdb.num-entries-active-mem-table"
+_FULL_MEMTABLES = "rocksdb.num-immutable-mem-table"
 #: rocksdict writes its own options down at each opening, also to read. It is always given them here, and a directory
 #: stays as Kafka Streams would leave it.
 _ROCKSDICT_CONFIG = "rocksdict-config.json"
@@ -98,6 +102,22 @@ def drop_column_family(directory: Path, family: str) -> None:
         raise translate(error, directory) from error
     finally:
         (directory / _ROCKSDICT_CONFIG).unlink(missing_ok=True)
+
+
+class Memtables(NamedTuple):
+    """Sizes of the memtables of a database.
+
+    Attributes
+    ----------
+    entries
+        Offsets and positions written since RocksDB last began a new memtable; it begins those of all column families
+        at once.
+    full
+        Memtables that are not yet in a file, but for the present ones.
+    """
+
+    entries: int = 0
+    full: int = 0
 
 
 class RocksDB:
@@ -401,6 +421,13 @@ class RocksDB:
                 rdict.ingest_external_file([str(sst_file)], ingest_options)
         except Exception as error:  # see translate
             raise translate(error, self.directory) from error
+
+    def memtables(self) -> Memtables:
+        """Return the sizes of the memtables."""
+        self._open()
+        families = {name: family.rdict for name, family in self._families.items() if family.rdict is not None}
+        entries = families[offsets_format.COLUMN_FAMILY].property_int_value(_MEMTABLE_ENTRIES) or 0
+        return Memtables(entries, sum(rdict.property_int_value(_FULL_MEMTABLES) or 0 for rdict in families.values()))
 
     def sync(self) -> None:
         """Write the memtables of all column families to disk in one atomic step, and wait for it.

@@ -7,7 +7,7 @@ were the end. So where `items` ends, a cursor looks whether it may: it raises wh
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,16 @@ import numpy as np
 import pyarrow as pa
 from rocksdict import ReadOptions
 
-from statestore.errors import StateStoreError
+from statestore.errors import StateStoreError, UnknownFormatError
 from statestore.formats.value_format import AnyFormat, value_format
+from statestore.model import TopicPartition
 from statestore.stores.accessor import accessor, pending_families
+from statestore.stores.commit_log import Piece
 from statestore.stores.read_options import in_key_order
 from statestore.stores.rocksdb import RocksDB
 from statestore.stores.rocksdb_errors import translate
-from statestore.stores.table import Row
+from statestore.stores.table import Row, Rows
+from statestore.stores.transaction import Transaction
 
 #: A batch ends with the rows that bring it to so many bytes or rows; so many rows are looked at together.
 _BATCH_BYTES = 4 * 1024 * 1024
@@ -31,6 +34,8 @@ _ROWS_AT_ONCE = 64
 _COUNTED_AT_ONCE = 100_000
 _LARGEST_BATCH_BYTES = 1 << 30
 _READ_AHEAD_BYTES = 2 * 1024 * 1024
+#: Memory of changes that are shown with the rows.
+_STAGED_BYTES = 64 * 1024 * 1024
 #: In `rocksdb.sstables`, whose keys are in hexadecimal: a level, or a file's number and newest sequence number. Files
 #: of level 0 may overlap, and are newer than those of level 1, these than those of level 2, and so on.
 _SST_FILES = re.compile(r"^--- level (\d+) |^ (\d+):\d+\[\d+ \.\. (\d+)\]", re.MULTILINE)
@@ -52,12 +57,60 @@ class ScannedDatabase(RocksDB):
     """
 
     def __init__(self, directory: Path, store_format: AnyFormat) -> None:
+        self._staged: Transaction | None = None
+        self._staged_offsets: dict[TopicPartition, int] = {}
         super().__init__(directory, value_format(store_format).column_families, read_only=True)
-        pending = pending_families(store_format, self)
+        self._format = store_format
+        self._pending = pending_families(store_format, self)
         #: True if there are rows in an older format.
-        self.upgrade_pending = bool(pending)
-        self._rows = accessor(store_format, self.family, pending=pending, migrate=False)
+        self.upgrade_pending = bool(self._pending)
+        self._rows = accessor(store_format, self.family, pending=self._pending, migrate=False)
         self._data_family = value_format(store_format).column_families[0]
+
+    def stage(self, pieces: Iterable[Piece], offsets: Mapping[TopicPartition, int], spill_directory: Path) -> None:
+        """Show the rows and offsets as they are once changes are applied; the database stays as it is.
+
+        Parameters
+        ----------
+        pieces
+            The changes, in their order.
+        spill_directory
+            Where changes go that do not fit into memory; it is removed by `close`.
+        """
+        families = value_format(self._format).column_families
+        if self._staged is None:
+            self._staged = Transaction(self, families, spill_directory, _STAGED_BYTES)
+            self._rows = accessor(self._format, self._staged.family, pending=self._pending, migrate=False)
+        for family, ranges, rows in pieces:
+            if family not in families:
+                raise UnknownFormatError(
+                    f"{self.directory} gets rows in the column family {family}, this format has {families}: it is "
+                    "another version's or another kind of store"
+                )
+            staged = self._staged.family(family)
+            for deleted in ranges:
+                staged.delete_range(*deleted)
+            staged.put_many(rows)
+        self._staged_offsets.update(offsets)
+
+    def close(self) -> None:
+        """Close it."""
+        if self._staged is not None:
+            self._staged.close()
+        super().close()
+
+    def stored(self, family: str) -> Rows:
+        """Return the rows of a column family, with what is staged."""
+        return self.family(family) if self._staged is None else self._staged.family(family)
+
+    def committed_offset(self, topic_partition: TopicPartition) -> int | None:
+        """Offset of the last changelog record in the rows; None if it is unknown."""
+        staged = self._staged_offsets.get(topic_partition)
+        return super().committed_offset(topic_partition) if staged is None else staged
+
+    def offset_partitions(self) -> list[TopicPartition]:
+        """Changelog partitions that offsets were committed for."""
+        return list(dict.fromkeys([*super().offset_partitions(), *self._staged_offsets]))
 
     def live_files(self) -> list[dict[str, Any]]:
         """RocksDB's list of the SST files of all column families; it does not tell which of them a file belongs to."""
@@ -98,7 +151,7 @@ class ScannedDatabase(RocksDB):
         between
             Called now and then.
         """
-        if self.upgrade_pending:
+        if self.upgrade_pending or self._staged is not None:
             return sum(1 for _ in self._rows.scan())
         column_family = self.family(self._data_family).rdict
         if column_family is None:
@@ -122,7 +175,7 @@ class ScannedDatabase(RocksDB):
 
     def rows(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows with `start <= key < stop` as batches with `STORED_SCHEMA`; None is an open end."""
-        if self.upgrade_pending:
+        if self.upgrade_pending or self._staged is not None:
             yield from _batches(self._rows.scan(start, stop))
             return
         column_family = self.family(self._data_family).rdict

@@ -13,12 +13,14 @@ from statestore.errors import StoreCorruptedError, UnknownFormatError, WrongStor
 from statestore.formats import checkpoint_file
 from statestore.formats.database_files import files_with_rows
 from statestore.model import TopicPartition
+from statestore.stores.commit_log import CommitLog
 from statestore.stores.database import (
     Database,
     DatabaseSpec,
     LookedAt,
     Place,
     check_on_disk,
+    finish_commits,
     open_in_memory,
     open_on_disk,
 )
@@ -36,7 +38,18 @@ _NOTHING = Kept()
 
 
 class SegmentHome(Protocol):
-    """Where segments are kept."""
+    """Where segments are kept.
+
+    Attributes
+    ----------
+    commits
+        Where commits are written before they are applied; None: their rows are not staged, or not on disk.
+    """
+
+    commits: CommitLog | None
+
+    def name(self, start: int) -> str:
+        """Return the name of a segment in its store."""
 
     def open_all(self) -> dict[int, Database]:
         """Open the segments that are there; return them by their starts (ms)."""
@@ -65,6 +78,8 @@ class DiskHome:
     own_directory
         Ours for the store, on the same file system: for segments on their way out, for the secondary databases of large
         transactions, and for offsets while there is no segment. Nothing but segments may lie beside segments.
+    commits
+        Where the store's commits are written before they are applied.
     interval_ms
         Length of a segment; kept in our directory, since segments of another length would hide rows.
     opening
@@ -77,10 +92,13 @@ class DiskHome:
         directory: Path,
         own_directory: Path,
         interval_ms: int,
+        commits: CommitLog,
         *,
         opening: Callable[[], None],
         read_only: bool,
     ) -> None:
+        self.commits = commits if spec.transactional and not read_only else None
+        self._commits = commits
         self._spec = spec
         self._directory = directory
         self._own = own_directory
@@ -92,11 +110,12 @@ class DiskHome:
         """Open the segments that are there; return them by their starts (ms)."""
         starts = self._existing()
         # All before the first is opened, which would already change it.
-        looked_at = {start: check_on_disk(self._spec, self._name(start), self._directory_of(start)) for start in starts}
+        looked_at = {start: check_on_disk(self._spec, self.name(start), self._directory_of(start)) for start in starts}
         self._check_none_lost(looked_at)
         unborn = self._unborn(looked_at)
         starts = [start for start in starts if start not in unborn]
         known = self._check_interval(starts)
+        usable = self._are(self._spec.last_use.is_as_recorded, looked_at)
         if not self._read_only:
             self._opening()
             # Of a store that is gone as a whole, nothing that was recorded holds for what is begun in its place.
@@ -107,7 +126,10 @@ class DiskHome:
                 self.drop(start)
             if known != str(self._interval_ms):
                 write_durably(self._own / "interval", str(self._interval_ms))
-        return self._open({start: looked_at[start] for start in starts})
+        opened = self._open({start: looked_at[start] for start in starts})
+        if not self._read_only:
+            finish_commits(self._commits, {self.name(start): one for start, one in opened.items()}, usable=usable)
+        return opened
 
     def _existing(self) -> list[int]:
         prefix = f"{self._spec.store}."
@@ -129,7 +151,7 @@ class DiskHome:
         Where all is gone, it is the store that is lost.
         """
         last_use = self._spec.last_use
-        lost = last_use.databases - {self._name(start) for start in looked_at} - self._moved()
+        lost = last_use.databases - {self.name(start) for start in looked_at} - self._moved()
         if lost and self._directory.exists() and self._are(last_use.is_as_recorded, looked_at):
             raise StoreCorruptedError(
                 f"store {self._spec.store} has lost {', '.join(str(self._directory / name) for name in sorted(lost))}: "
@@ -148,7 +170,7 @@ class DiskHome:
     def _are(self, ours: Callable[[str, Path, int], bool], looked_at: Mapping[int, LookedAt]) -> bool:
         """Whether all segments are ours, by one of the judgements of `LastUse`, but for those that were only begun."""
         return all(
-            self._is_unborn(start, found) or ours(self._name(start), self._directory_of(start), found.sequence or 0)
+            self._is_unborn(start, found) or ours(self.name(start), self._directory_of(start), found.sequence or 0)
             for start, found in looked_at.items()
         )
 
@@ -156,7 +178,7 @@ class DiskHome:
         if found.sequence or files_with_rows(self._directory_of(start)):
             return False
         # RocksDB's own files were there before the segment was recorded: if they are gone, somebody removed them.
-        return found.sequence == 0 or self._name(start) not in self._spec.last_use.databases
+        return found.sequence == 0 or self.name(start) not in self._spec.last_use.databases
 
     def _check_interval(self, starts: list[int]) -> str | None:
         path = self._own / "interval"
@@ -180,28 +202,29 @@ class DiskHome:
         opened = open_on_disk(
             self._spec,
             {
-                self._name(start): Place(self._directory_of(start), segment_spill_directory(self._own, start))
+                self.name(start): Place(self._directory_of(start), segment_spill_directory(self._own, start))
                 for start in looked_at
             },
-            {self._name(start): found for start, found in looked_at.items()},
+            {self.name(start): found for start, found in looked_at.items()},
             kept.offsets,
             kept.position,
             read_only=self._read_only,
         )
-        return {start: opened[self._name(start)] for start in looked_at}
+        return {start: opened[self.name(start)] for start in looked_at}
 
-    def _name(self, start: int) -> str:
+    def name(self, start: int) -> str:
+        """Return the name of a segment in its store, which is that of its directory."""
         return f"{self._spec.store}.{start}"
 
     def _directory_of(self, start: int) -> Path:
-        return self._directory / self._name(start)
+        return self._directory / self.name(start)
 
     def drop(self, start: int) -> None:
         """Remove a closed segment: first from its place, at once; a crash while its files go leaves no half of it."""
         gone = self._expired() / str(start)
         rename_durably(self._directory_of(start), gone)
         kill_switch.reached("expired segment moved")
-        self._spec.last_use.dropped(self._name(start))
+        self._spec.last_use.dropped(self.name(start))
         shutil.rmtree(gone)
         shutil.rmtree(segment_spill_directory(self._own, start), ignore_errors=True)
 
@@ -238,7 +261,7 @@ class DiskHome:
 
     def _moved(self) -> set[str]:
         """Segments that we were killed over while we removed them."""
-        return {self._name(int(path.name)) for path in self._expired().glob("*")}
+        return {self.name(int(path.name)) for path in self._expired().glob("*")}
 
     def _expired(self) -> Path:
         return self._own / "expired"
@@ -248,7 +271,12 @@ class MemoryHome:
     """Segments in memory."""
 
     def __init__(self, spec: DatabaseSpec) -> None:
+        self.commits: CommitLog | None = None
         self._spec = spec
+
+    def name(self, start: int) -> str:
+        """Return the name of a segment in its store."""
+        return f"{self._spec.store}.{start}"
 
     def open_all(self) -> dict[int, Database]:
         """None: memory starts empty."""

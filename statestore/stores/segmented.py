@@ -11,6 +11,7 @@ from statestore.formats.value_format import AnyFormat
 from statestore.kinds.kind import StoreKind
 from statestore.stores.api import StoreContext
 from statestore.stores.built_in import BuiltInBytes
+from statestore.stores.commit_log import CommitLog, commits_directory
 from statestore.stores.database import Database, DatabaseSpec
 from statestore.stores.segment_homes import DiskHome, MemoryHome, SegmentHome
 from statestore.stores.segments import Segments, segment_interval_ms
@@ -41,6 +42,7 @@ class SegmentedBytes(BuiltInBytes[Segments]):
                 context.directory_of(self.name, self.kind),
                 context.own_directory / "segments" / self.name,
                 segment_interval_ms(self.retention_ms),
+                CommitLog(commits_directory(context.own_directory, self.name)),
                 opening=lambda: context.about_to_open(self.name),
                 read_only=context.read_only,
             )

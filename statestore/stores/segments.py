@@ -7,13 +7,22 @@ long as its segment is live: its start's interval is not wholly older than strea
 largest timestamp written; it lives in memory only.
 
 Each segment has offsets of its own and reaches the disk in its own time, so the store's committed offset is the
-smallest of them: nothing up to there is missing anywhere. For that no segment may be without one. A new segment starts
-with the store's committed offset, on disk; idle segments are put on disk from time to time, so that the smallest moves.
+smallest of them: nothing up to there is missing anywhere. For that no segment may be without one: a new segment starts
+with the store's committed offset, on disk.
+
+RocksDB decides when a segment reaches the disk. With transactions, a commit is written to a file first
+(`commit_log.py`), from which it is repeated in all segments after a crash, with its offsets. The file goes once RocksDB
+has put all of its rows on disk; the last one stays, so that idle segments get its offsets. Only a segment that holds
+back the files of many megabytes is put on disk, as RocksDB does with column families that hold back its write-ahead
+log. Without transactions, so is a segment whose offset is as far behind.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from statestore import kill_switch
 from statestore.model import TopicPartition
@@ -22,13 +31,49 @@ from statestore.stores.database import Database, merged
 from statestore.stores.segment_homes import Kept, SegmentHome
 
 MIN_INTERVAL_MS = 60_000
-#: After so many bytes all segments are put on disk. It bounds what is replayed after a crash for an idle segment.
-_SYNC_BYTES = 16 * 1024 * 1024
+#: So many bytes of commits may be held back by a segment, besides the last commit. It bounds what is repeated or
+#: replayed after a crash.
+_HELD_BACK_BYTES = 32 * 1024 * 1024
 
 
 def segment_interval_ms(retention_ms: int) -> int:
     """Length of a segment, Kafka Streams' default."""
     return max(retention_ms // 2, MIN_INTERVAL_MS)
+
+
+class _Commit(NamedTuple):
+    """A commit that may not be on disk in all segments.
+
+    Attributes
+    ----------
+    number
+        Its number, which grows from commit to commit.
+    size_bytes
+        Bytes of its rows.
+    segments
+        Starts of the segments (ms) that it has written to.
+    """
+
+    number: int
+    size_bytes: int
+    segments: frozenset[int]
+
+
+@dataclass
+class _Flushes:
+    """How far a segment is on disk.
+
+    Attributes
+    ----------
+    entries
+        Entries in the memtable after the last commit.
+    out_of_memtable, on_disk
+        The last commit without rows in the present memtable, and the last commit whose rows are all on disk.
+    """
+
+    entries: int = 0
+    out_of_memtable: int = 0
+    on_disk: int = 0
 
 
 class Segments:
@@ -49,6 +94,9 @@ class Segments:
         self._segments: dict[int, Database] = {}
         self._homeless = Kept()
         self._written_bytes = 0
+        self._commits: deque[_Commit] = deque()
+        self._flushes: dict[int, _Flushes] = {}
+        self._last_commit = self._last_noted = 0
         self._unanchored = False
         self._some_committed = False
         self.closed = False
@@ -106,18 +154,74 @@ class Segments:
         self, offsets: Mapping[TopicPartition, int], position: Mapping[TopicPartition, int] | None = None
     ) -> None:
         """Commit every segment with the same offsets, then drop those that have expired."""
+        self._write_ahead(offsets, position)
         for segment in self._segments.values():
             segment.commit(offsets, position)
             self._some_committed = True
             kill_switch.reached("segment committed")
         self._some_committed = False
         self._committed_stream_time = self.stream_time
-        if self._unanchored or self._written_bytes >= _SYNC_BYTES:
+        if self._unanchored and self._home.commits is None:
             self.sync()
+        self._note_flushes(grown=bool(offsets or position))
+        self._forget_flushed()
         self._drop_expired()
         if not self._segments and (offsets or position):
             moved = {} if position is None else merged(self._homeless.position, position)
             self._keep({**self._homeless.offsets, **offsets}, moved)
+
+    def _write_ahead(
+        self, offsets: Mapping[TopicPartition, int], position: Mapping[TopicPartition, int] | None
+    ) -> None:
+        """Write the commit to its file, if its rows are staged, and remember what is to reach the disk."""
+        commits, size = self._home.commits, self._written_bytes
+        changed = frozenset(self._segments) if size else frozenset()
+        if commits is not None:
+            changed = frozenset(start for start, segment in self._segments.items() if segment.has_changes)
+        if not changed:
+            return
+        number = self._last_commit + 1
+        if commits is not None:
+            pieces = {self._home.name(start): segment.pieces() for start, segment in self._segments.items()}
+            number, size = commits.add(pieces, offsets, position)
+            self._some_committed = True  # it is decided: the next opening repeats it
+        self._last_commit, self._written_bytes = number, 0
+        self._commits.append(_Commit(number, size, changed))
+
+    def _note_flushes(self, *, grown: bool) -> None:
+        """Note which segments RocksDB has put on disk, right after a commit; `grown` if it wrote to each memtable."""
+        for start, segment in self._segments.items():
+            seen = self._flushes.setdefault(start, _Flushes())
+            entries, full = segment.memtables
+            if entries < seen.entries + grown:  # RocksDB has begun a new memtable since the commit before
+                seen.out_of_memtable = self._last_noted
+            if not full:
+                seen.on_disk = seen.out_of_memtable
+            seen.entries = entries
+        self._last_noted = self._last_commit
+
+    def _forget_flushed(self) -> None:
+        """Remove the files of commits that are on disk, and put on disk what holds back too many."""
+        self._remove_flushed()
+        while sum(commit.size_bytes for commit in list(self._commits)[:-1]) > _HELD_BACK_BYTES:
+            for start in self._held_back_by(self._commits[0]):
+                self._sync(start)
+            self._remove_flushed()
+
+    def _held_back_by(self, commit: _Commit) -> list[int]:
+        """Segments that do not have all of a commit on disk."""
+        found = (start for start in commit.segments if start in self._segments)
+        return [start for start in found if self._flushes.setdefault(start, _Flushes()).on_disk < commit.number]
+
+    def _remove_flushed(self) -> None:
+        while len(self._commits) > 1 and not self._held_back_by(self._commits[0]):
+            commit = self._commits.popleft()
+            if self._home.commits is not None:
+                self._home.commits.remove(commit.number)
+
+    def _sync(self, start: int) -> None:
+        self._segments[start].sync()
+        self._flushes[start] = _Flushes(0, self._last_commit, self._last_commit)
 
     def _drop_expired(self) -> None:
         oldest = self._oldest_live()
@@ -128,6 +232,7 @@ class Segments:
         if len(expired) == len(self._segments):  # the last ones go: their offsets stay behind
             self._keep(self._common_offsets(), self.position())
         for start in expired:
+            self._flushes.pop(start, None)
             self._segments.pop(start).close(clean=False)
             kill_switch.reached("expired segment closed")
             self._home.drop(start)
@@ -147,6 +252,10 @@ class Segments:
 
     def clear_offsets(self) -> None:
         """Forget offsets and position everywhere."""
+        if self._home.commits is not None:
+            self.sync()
+            self._home.commits.clear()
+            self._commits.clear()
         for segment in self._segments.values():
             segment.clear_offsets()
         self._keep({}, {})
@@ -197,10 +306,10 @@ class Segments:
 
     def sync(self) -> None:
         """Wait until all that was committed is on disk."""
-        for segment in self._segments.values():
-            segment.sync()
+        for start in self._segments:
+            self._sync(start)
+        self._remove_flushed()
         self._unanchored = False
-        self._written_bytes = 0
 
     def close(self, *, clean: bool) -> None:
         """Close every segment, also if one of them fails; the first failure is raised."""
@@ -214,5 +323,7 @@ class Segments:
                 first = first or error
         if first is not None:
             raise first
+        if clean and self._home.commits is not None:
+            self._home.commits.clear()
         if clean and not self._segments:
             self._home.leave_empty(self._homeless)

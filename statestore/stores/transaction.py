@@ -4,8 +4,8 @@ Reads see staged rows merged over committed ones, in key order. `commit` applies
 atomic write; `rollback`, or the end of the process, leaves the table as it was.
 
 Rows are staged in memory up to a bound, beyond it in a secondary RocksDB (`spill.py`). A transaction that spilled is
-committed in chunks, its offsets with the last one: after a crash in between, the offsets still name the commit before,
-and the changelog from there on, which is committed in Kafka by then, is replayed over the chunks.
+committed in chunks, its offsets with the last one. All of it is in a file before the first chunk is written
+(`commit_log.py`), from which the next opening repeats it after a crash in between.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from weakref import WeakSet
 
 from statestore import kill_switch
 from statestore.model import TopicPartition
+from statestore.stores.commit_log import Piece
 from statestore.stores.key_ranges import KeyRanges
 from statestore.stores.merge import Change, live, overlay
 from statestore.stores.read_ahead import ReadAhead
@@ -74,6 +75,20 @@ class Transaction:
             or any(family.being_read for family in self._families.values())
             or any(spill.being_read for spill in self._ended)
         )
+
+    @property
+    def has_changes(self) -> bool:
+        """True if anything is staged."""
+        return self.spilled or any(rows.staged.rows or rows.hidden is not None for rows in self._families.values())
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yield the staged changes in the order in which a commit applies them; spilled ones in small parts."""
+        for name, family in self._families.items():
+            if family.hidden is not None:
+                yield Piece(name, family.hidden.ranges(), {})
+        if self._spill is not None:
+            yield from (Piece(name, (), chunk) for name, chunk in self._spill.chunks())
+        yield from (Piece(name, (), family.staged.rows) for name, family in self._families.items())
 
     def family(self, name: str) -> StagedRows:
         """Return the rows of a column family, staged over committed."""

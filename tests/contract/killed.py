@@ -10,12 +10,14 @@ import time
 import warnings
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import pytest
 from store_under_test import Home, StoreUnderTest, time_of
 
 from statestore.errors import StoreAccessError
+from statestore.stores.rocksdb import RocksDB
 from tests.compositions import CHANGELOG, INPUT, Composition
 from tests.forked import WAIT_S, child, die_before, received
 
@@ -150,6 +152,46 @@ def commit_dying(composition: Composition, home: Home, bound_bytes: int, number:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+def commit_half(composition: Composition, home: Home, bound_bytes: int) -> None:
+    """Die when the first part of a commit is in its database, and on disk."""
+    store = StoreUnderTest(composition, home, uncommitted_max_bytes=bound_bytes)
+    store.fill(range(12), SPILLED_TEXT)
+    write = RocksDB.write
+
+    def written_once(table: RocksDB, changes: Any, *rest: Any, **how: Any) -> None:
+        write(table, changes, *rest, **how)
+        if any(changes.values()):
+            table.sync()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    RocksDB.write = written_once  # type: ignore[method-assign]
+    store.store.commit({CHANGELOG: 12}, {INPUT: 12})
+
+
+def commit_until_killed(composition: Composition, home: Home, bound_bytes: int, ready: Path) -> None:
+    """Commit all slots, with the same text and the offset that it names, again and again; make a file first."""
+    store = StoreUnderTest(composition, home, uncommitted_max_bytes=bound_bytes, config_setter=small_memtables)
+    first = (store.store.committed_offset(CHANGELOG) or 0) + 1
+    for number in range(first, first + 1_000_000):
+        store.fill(range(12), numbered_text(number))
+        store.store.commit({CHANGELOG: number}, {INPUT: number})
+        ready.touch()
+
+
+def numbered_text(number: int) -> str:
+    """A text of some kilobytes, so that the memtables of small databases are full now and then."""
+    return f"{number:09d}" * 400
+
+
+def commit_and_stay(composition: Composition, home: Home, number: int) -> StoreUnderTest:
+    """Make the commits up to a number without forcing them to the disk, and stay."""
+    store = StoreUnderTest(composition, home)
+    for at in range(1, number + 1):
+        store.fill([1] if at > 1 else range(12), f"text {at}")
+        store.store.commit({CHANGELOG: at}, {INPUT: at})
+    return store
+
+
 def expire_dying(composition: Composition, home: Home, number: int) -> None:
     """Die before the `number`-th change of files of a commit that drops an expired segment."""
     store = StoreUnderTest(composition, home)
@@ -190,8 +232,8 @@ EXPIRING_SLOT = 20
 
 def commit_until_refused(store: StoreUnderTest) -> None:
     """Write more than the memtables hold."""
-    for _ in range(1_000):
-        store.put(1, SPILLED_TEXT)
+    for number in range(1_000):
+        store.put(number % 6, "text " * 400)
         store.store.commit({CHANGELOG: 1})
 
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from statestore.discovery.opening import close_all, open_databases
+from statestore.discovery.store_directory import LiveStore
 from statestore.errors import StoreCorruptedError
 from statestore.formats import session_key, window_key
 from statestore.formats.headers_value import AggregationWithHeaders, ValueTimestampHeaders
@@ -22,7 +24,7 @@ from statestore.stores.api import StoreContext, Windowed
 from statestore.stores.readers import IsolationLevel
 from statestore.stores.rocksdb import RocksDB
 from statestore.stores.views import read_only
-from tests.compositions import HOUR_MS, STORE, Composition
+from tests.compositions import CHANGELOG, HOUR_MS, STORE, Composition
 
 APPLICATION = "app"
 TASK = TaskId(0, 0)
@@ -64,6 +66,32 @@ class Home:
             return [self.task_directory / "rocksdb" / store]
         found = (self.task_directory / store).glob(f"{store}.*")
         return sorted(found, key=lambda path: int(path.name.rpartition(".")[2]))
+
+
+def commits(home: Home) -> list[Path]:
+    """Files of commits that a store's databases may have in part."""
+    return sorted(path for path in (home.own_directory / "commits").rglob("*") if path.is_file())
+
+
+def read_by_links(composition: Composition, home: Home, texts: Iterable[str]) -> tuple[int | None, dict[int, str]]:
+    """Committed offset and, by slot, which of the texts it has, as a reader of the store's files sees them."""
+    segmented = composition.kind != "key-value"
+    directory = home.task_directory / STORE if segmented else home.task_directory / "rocksdb" / STORE
+    store = LiveStore(STORE, segmented, directory, APPLICATION, TASK, home.root)
+    opened = open_databases(store, composition.format)
+    try:
+        offsets = [one.database.committed_offset(CHANGELOG) for one in opened]
+        rows = [
+            row
+            for one in opened
+            for batch in one.rows()
+            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        ]
+    finally:
+        close_all(opened)
+    slots = {int(key.partition(b"k")[2][:2]): value for key, value in rows}
+    found = {slot: next(text for text in texts if value.endswith(text.encode())) for slot, value in slots.items()}
+    return (min(offsets) if offsets and None not in offsets else None), found
 
 
 class Elsewhere(Home):

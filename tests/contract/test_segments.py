@@ -71,23 +71,6 @@ def test_a_new_segment_starts_with_the_stores_offset_so_that_the_smallest_is_not
 
 @segmented(persistent=True)
 @pytest.mark.behaviour("S4")
-def test_idle_segments_are_put_on_disk_after_some_megabytes_so_that_the_smallest_offset_moves(store):
-    store.fill([1, 7], "text")
-    store.store.commit({CHANGELOG: 1})
-    for number in range(4):
-        for slot in range(6, 12):
-            store.put(slot, f"{number}" * 1_000_000)
-        store.store.commit({CHANGELOG: 10 + number})
-    idle = store.directories[0]
-    on_disk = RocksDB(idle, store.composition.layout.column_families, read_only=True)
-    try:
-        assert on_disk.committed_offset(CHANGELOG) >= 10
-    finally:
-        on_disk.close()
-
-
-@segmented(persistent=True)
-@pytest.mark.behaviour("S4")
 def test_without_a_segment_the_offset_is_in_our_own_directory(store):
     store.store.commit({CHANGELOG: 3})
     assert not store.directories

@@ -214,7 +214,15 @@ def _check_left_over(subject: Subject, task: TaskId) -> None:
     own = subject.paths(task).own_dir
     left = [
         str(path.relative_to(own))
-        for pattern in ("swap-*", "rebuilding/*", "staging/*", "segments/*/expired/*", "**/spill-*/*", "**/*.partial")
+        for pattern in (
+            "swap-*",
+            "rebuilding/*",
+            "staging/*",
+            "segments/*/expired/*",
+            "**/spill-*/*",
+            "commits/*/*",
+            "**/*.partial",
+        )
         for path in own.glob(pattern)
     ]
     assert not left, f"O7: {left} is left of {task}"

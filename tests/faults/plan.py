@@ -132,6 +132,10 @@ def _drops_segments(application: Application) -> int:
     return int(any(application.engines[name] != "in_memory" for name in _SEGMENTED))
 
 
+def _commits_to_files(application: Application) -> int:
+    return int(application.has("txn_rocksDB", _SEGMENTED))
+
+
 def _migrates(application: Application) -> int:
     return int(application.upgraded)
 
@@ -149,6 +153,7 @@ POINTS = (
     Point("flushed, not committed", _commits),
     Point("commit sent, answer unseen", lambda application: _commits(application) * application.exactly_once),
     Point("Kafka committed, stores not", _commits),
+    Point("commit in its file, not applied", _commits_to_files),
     Point("segment committed", _drops_segments),
     Point("chunk of a spilled commit written", _spills, big=True),
     Point("store committed", lambda application: 4 if application.kind == "processor" else 3),

@@ -1,0 +1,310 @@
+"""Commits of a store that take more than one write, each in a file from which it can be repeated.
+
+    <own directory>/commits/<store>/<number>
+
+RocksDB applies one write to one database as a whole. A spilled commit is several writes, and a commit to a window or
+session store is one write for each segment. Without a write-ahead log, each write reaches the disk in its own time.
+Therefore, the commit is first written to a file here, which is renamed into place when it is complete. This decides the
+commit: the next opening of the store repeats the commits in these files, and a reader of the store does the same in its
+own view (`discovery/unfinished_commits.py`). A file is removed once all of its rows are on disk. Repeating commits in
+their order gives the same rows, even if some of the rows are already there.
+
+The changelog can replace these files: the store's offset is the smallest of its databases, and the changelog is
+replayed from there. Therefore, the files are not forced to the disk, and a damaged file ends the repetition.
+
+The last file stays until the store is closed. If a reader finds the same file before and after it has opened the
+databases, it has missed none.
+
+A file, little-endian: parts, each
+
+    u32 length of the body; u32 CRC-32 of the body; body
+
+The first body is JSON: the names of the databases, and the offsets and position of the commit. The last one is empty.
+Each of the others has changes of a column family of a database, which are applied in their order:
+
+    u16 length of the database's name; u16 length of the family's name; u8 1: deleted ranges, 0: rows; the two names
+    u32 for each key: its length; u32 for each value: its length, 2^32 - 1 for a delete; keys; values
+
+For deleted ranges, the first key and the one that they end before stand for key and value.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import accumulate, islice, pairwise
+from pathlib import Path
+from struct import Struct
+from typing import BinaryIO, NamedTuple, Protocol
+
+import numpy as np
+
+from statestore import kill_switch
+from statestore.durable import sync_directory
+from statestore.errors import StoreCorruptedError, of_os_error
+from statestore.model import TopicPartition
+from statestore.stores.table import Changes, DeletedRange
+
+_HEADER = Struct("<II")
+_NAMES = Struct("<HHBI")
+_DELETE = (1 << 32) - 1
+_ROWS_A_PART = 4096
+_PART_BYTES = 4 * 1024 * 1024
+
+
+class Piece(NamedTuple):
+    """Changes of a column family: its deleted ranges, then its rows; None deletes a row."""
+
+    family: str
+    ranges: Sequence[DeletedRange]
+    rows: Changes
+
+
+class LoggedDatabase(Protocol):
+    """A database in which a commit is repeated."""
+
+    def repeat(
+        self,
+        pieces: Iterable[Piece],
+        offsets: Mapping[TopicPartition, int],
+        position: Mapping[TopicPartition, int] | None,
+    ) -> None:
+        """Apply the pieces of a commit, then its offsets and position."""
+
+    def sync(self) -> None:
+        """Wait until all that was committed is on disk."""
+
+
+def commits_directory(own_directory: Path, store: str) -> Path:
+    """Where the commits of a store are kept."""
+    return own_directory / "commits" / store
+
+
+class CommitLog:
+    """The files of one store's commits, as its owner writes them."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._next = 0
+
+    def add(
+        self,
+        databases: Mapping[str, Iterable[Piece]],
+        offsets: Mapping[TopicPartition, int],
+        position: Mapping[TopicPartition, int] | None,
+    ) -> tuple[int, int]:
+        """Write a commit; return its number and the bytes that it takes.
+
+        Parameters
+        ----------
+        databases
+            Changes of each database, by its name in the store; one that only gets the offsets has none.
+
+        Raises
+        ------
+        DiskSpaceError, StoreAccessError
+            If it cannot be written; the commit is then not decided.
+        """
+        # Never a number that was used before, by an earlier process either: readers tell commits apart by it.
+        number = max(self._next, time.time_ns())
+        path = self._directory / str(number)
+        partial = self._directory / f".{number}"
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            try:
+                with partial.open("wb") as file:
+                    for body in _bodies(databases, offsets, position):
+                        file.write(_HEADER.pack(len(body), zlib.crc32(body)))
+                        file.write(body)
+                    size = file.tell()
+                kill_switch.reached("commit in its file, which is not in place")
+                partial.rename(path)
+            except BaseException:
+                partial.unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            raise of_os_error(error) from error
+        self._next = number + 1
+        kill_switch.reached("commit in its file, not applied")
+        return number, size
+
+    def remove(self, number: int) -> None:
+        """Remove a commit whose rows are all on disk; earlier ones must be gone."""
+        (self._directory / str(number)).unlink(missing_ok=True)
+
+    def end(self) -> None:
+        """Remove all commits, which are on disk, and leave an empty one, so that readers see that there was one."""
+        before = numbers(self._directory)
+        self.add({}, {}, None)
+        for number in before:
+            self.remove(number)
+
+    def clear(self) -> None:
+        """Remove all commits: they are on disk, or of another store than the present one."""
+        if self._directory.exists():
+            for number in numbers(self._directory):  # in their order: after a kill, only later ones are repeated
+                self.remove(number)
+                kill_switch.reached("commit of a closed store removed")
+            shutil.rmtree(self._directory)
+            sync_directory(self._directory.parent)
+            with suppress(OSError):  # another store has commits there
+                self._directory.parent.rmdir()
+
+    def finish(self, databases: Mapping[str, LoggedDatabase], *, usable: bool) -> None:
+        """Repeat the commits that are left in the databases, which were just opened, and remove them.
+
+        Parameters
+        ----------
+        usable
+            Whether these are the databases that were committed, and no other program has written to them since.
+            If not, the commits are only removed.
+        """
+        left = numbers(self._directory)
+        if usable and left:
+            with suppress(StoreCorruptedError):  # the changelog has the rest
+                for number in left:
+                    with (self._directory / str(number)).open("rb") as file:
+                        _repeat(Commit(file), databases)
+                    kill_switch.reached("commit repeated")
+            for database in databases.values():
+                database.sync()
+            kill_switch.reached("commits repeated and on disk, their files still there")
+        self.clear()
+
+
+def _repeat(commit: Commit, databases: Mapping[str, LoggedDatabase]) -> None:
+    for name in commit.databases:
+        if (database := databases.get(name)) is not None:  # else it has expired since
+            database.repeat(commit.pieces(name), commit.offsets, commit.position)
+
+
+class Commit:
+    """A commit in its file.
+
+    Parameters
+    ----------
+    file
+        The open file; it stays the caller's to close.
+
+    Raises
+    ------
+    StoreCorruptedError
+        If it is not as it was written.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        for _ in self._bodies():  # all of them, before the first is used
+            pass
+        try:
+            head = json.loads(next(self._bodies()))
+            self.databases: Collection[str] = head["databases"]
+            self.offsets = _partitions(head["offsets"])
+            self.position = None if head["position"] is None else _partitions(head["position"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._damaged(f"does not begin as expected: {error}") from error
+
+    def pieces(self, database: str) -> Iterator[Piece]:
+        """Yield the changes of a database, in their order."""
+        wanted = database.encode()
+        for body in islice(self._bodies(), 1, None):
+            if body:
+                length, length_of_family, ranges, count = _NAMES.unpack_from(body)
+                at = _NAMES.size + length
+                if body[_NAMES.size : at] == wanted:
+                    family = body[at : at + length_of_family].decode()
+                    rows = _rows(body, at + length_of_family, count)
+                    if ranges:
+                        yield Piece(family, [DeletedRange(key, stop or b"") for key, stop in rows], {})
+                    else:
+                        yield Piece(family, (), dict(rows))
+
+    def _bodies(self) -> Iterator[bytes]:
+        self._file.seek(0)
+        while True:
+            header = self._file.read(_HEADER.size)
+            if len(header) < _HEADER.size:
+                raise self._damaged("ends too early")
+            length, checksum = _HEADER.unpack(header)
+            body = self._file.read(length)
+            if len(body) < length or zlib.crc32(body) != checksum:
+                raise self._damaged(f"is not as it was written before byte {self._file.tell()}")
+            yield body
+            if not body:
+                return
+
+    def _damaged(self, what: str) -> StoreCorruptedError:
+        return StoreCorruptedError(
+            f"{self._file.name} {what}. It is a commit that the store's files may have in part. Run process for the "
+            "store's task: it replays the changelog over them"
+        )
+
+
+def numbers(directory: Path) -> list[int]:
+    """Return the numbers of the commits in a directory, in their order."""
+    try:
+        return sorted(int(name) for name in os.listdir(directory) if name.isascii() and name.isdigit())
+    except FileNotFoundError:
+        return []
+
+
+def _bodies(
+    databases: Mapping[str, Iterable[Piece]],
+    offsets: Mapping[TopicPartition, int],
+    position: Mapping[TopicPartition, int] | None,
+) -> Iterator[bytes]:
+    head = {
+        "databases": list(databases),
+        "offsets": _entries(offsets),
+        "position": None if position is None else _entries(position),
+    }
+    yield json.dumps(head).encode()
+    for database, pieces in databases.items():
+        for family, ranges, rows in pieces:
+            names = database.encode(), family.encode()
+            if ranges:
+                yield from _parts(*names, [one.start for one in ranges], [one.stop for one in ranges], 1)
+            keys, values = iter(rows), iter(rows.values())
+            while some := list(islice(keys, _ROWS_A_PART)):
+                yield from _parts(*names, some, list(islice(values, _ROWS_A_PART)), 0)
+    yield b""
+
+
+def _parts(
+    database: bytes, family: bytes, keys: Sequence[bytes], values: Sequence[bytes | None], ranges: int
+) -> Iterator[bytes]:
+    """Yield the bodies of one part, or of several if it would be too large."""
+    count = len(keys)
+    deletes = [at for at, value in enumerate(values) if value is None] if None in values else []
+    cells: Sequence[bytes] = [value or b"" for value in values] if deletes else values  # type: ignore[assignment]
+    key_bytes, value_bytes = (np.fromiter(map(len, some), "<u4", count) for some in (keys, cells))
+    if count > 1 and int(key_bytes.sum(dtype=np.int64) + value_bytes.sum(dtype=np.int64)) > _PART_BYTES:
+        half = count // 2
+        yield from _parts(database, family, keys[:half], values[:half], ranges)
+        yield from _parts(database, family, keys[half:], values[half:], ranges)
+        return
+    value_bytes[deletes] = _DELETE
+    head = _NAMES.pack(len(database), len(family), ranges, count)
+    yield b"".join([head, database, family, key_bytes.tobytes(), value_bytes.tobytes(), *keys, *cells])
+
+
+def _rows(body: bytes, at: int, count: int) -> list[tuple[bytes, bytes | None]]:
+    lengths = np.frombuffer(body, "<u4", 2 * count, at).tolist()
+    deleted = [length == _DELETE for length in lengths]
+    ends = accumulate((0 if gone else n for n, gone in zip(lengths, deleted, strict=True)), initial=at + 8 * count)
+    cells = [body[start:stop] for start, stop in pairwise(ends)]
+    values = (None if gone else cell for cell, gone in zip(cells[count:], deleted[count:], strict=True))
+    return list(zip(cells[:count], values, strict=True))
+
+
+def _entries(offsets: Mapping[TopicPartition, int]) -> list[tuple[str, int, int]]:
+    return [(*partition, offset) for partition, offset in offsets.items()]
+
+
+def _partitions(entries: Iterable[tuple[str, int, int]]) -> dict[TopicPartition, int]:
+    return {TopicPartition(topic, partition): offset for topic, partition, offset in entries}

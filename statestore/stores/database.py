@@ -30,7 +30,7 @@ from statestore.stores.last_use import LastUse
 from statestore.stores.memory import MemoryTable
 from statestore.stores.rocksdb import Memtables, RocksDB, exists
 from statestore.stores.rocksdb_options import ConfigSetter
-from statestore.stores.table import Table
+from statestore.stores.table import Rows, Table
 from statestore.stores.time_ordered_rows import TimeOrderedRows
 from statestore.stores.transaction import Transaction
 
@@ -77,8 +77,8 @@ class Database:
         The rows as the owner of the store sees them; reading one in an older format migrates it.
     unmigrated
         The same rows; reading them migrates nothing.
-    committed
-        Those that were committed; reading them migrates nothing.
+    is_decided
+        True while a commit is in a file, and perhaps not as a whole in the table.
     pending
         The column families of older formats that were found to have rows.
     """
@@ -93,7 +93,7 @@ class Database:
         read_only: bool = False,
     ) -> None:
         self._commits = commits
-        self._is_decided = False
+        self.is_decided = False
         self._store = spec.store
         self._format = spec.format
         self._read_only = read_only
@@ -103,11 +103,16 @@ class Database:
         self.pending = pending = pending_families(spec.format, table)
         self.rows = accessor(spec.format, writes.family, pending=pending, migrate=not read_only)
         self.unmigrated = accessor(spec.format, writes.family, pending=pending, migrate=False)
-        self.committed = accessor(spec.format, table.family, pending=pending, migrate=False)
+        self._committed = accessor(spec.format, table.family, pending=pending, migrate=False)
         if spec.layout is not None:
             self.rows = TimeOrderedRows(self.rows, spec.layout)
             self.unmigrated = TimeOrderedRows(self.unmigrated, spec.layout)
-            self.committed = TimeOrderedRows(self.committed, spec.layout)
+            self._committed = TimeOrderedRows(self._committed, spec.layout)
+
+    @property
+    def committed(self) -> Rows:
+        """The committed rows, with those of a commit that is decided; reading them migrates nothing."""
+        return self.unmigrated if self.half_committed else self._committed
 
     @property
     def upgrade_pending(self) -> bool:
@@ -136,13 +141,13 @@ class Database:
         commits = self._commits if self._writes.spilled else None
         if commits is not None:
             commits.add({ONLY: self._writes.pieces()}, offsets, position)
-            self._is_decided = True
+            self.is_decided = True
         self._writes.commit(offsets, _position_after(self._table.position, offsets, position))
         if commits is not None:
             self._table.sync()
             kill_switch.reached("spilled commit on disk, its file still there")
             commits.end()
-            self._is_decided = False
+            self.is_decided = False
 
     @property
     def has_changes(self) -> bool:
@@ -191,7 +196,7 @@ class Database:
     @property
     def half_committed(self) -> bool:
         """True after a commit that failed half way: it can be repeated, and not rolled back."""
-        return self._is_decided or self._writes.half_committed
+        return self.is_decided or self._writes.half_committed
 
     def rollback(self) -> None:
         """Forget what was not committed; not after a commit that failed half way."""

@@ -98,7 +98,6 @@ class Segments:
         self._flushes: dict[int, _Flushes] = {}
         self._last_commit = self._last_noted = 0
         self._unanchored = False
-        self._some_committed = False
         self.closed = False
         try:
             self._segments = home.open_all()
@@ -135,7 +134,8 @@ class Segments:
 
     def oldest_visible(self, *, committed: bool = False) -> int:
         """Smallest timestamp that retention still shows to readers; uncommitted rows hide no committed ones."""
-        return (self._committed_stream_time if committed else self.stream_time) - self.retention_ms + 1
+        of_committed = committed and not self.half_committed  # a decided commit counts
+        return (self._committed_stream_time if of_committed else self.stream_time) - self.retention_ms + 1
 
     def _oldest_live(self) -> int:
         oldest = max(self.stream_time - self.retention_ms, 0)
@@ -157,9 +157,9 @@ class Segments:
         self._write_ahead(offsets, position)
         for segment in self._segments.values():
             segment.commit(offsets, position)
-            self._some_committed = True
+            self._decide(True)
             kill_switch.reached("segment committed")
-        self._some_committed = False
+        self._decide(False)
         self._committed_stream_time = self.stream_time
         if self._unanchored and self._home.commits is None:
             self.sync()
@@ -184,9 +184,14 @@ class Segments:
         if commits is not None:
             pieces = {self._home.name(start): segment.pieces() for start, segment in self._segments.items()}
             number, size = commits.add(pieces, offsets, position)
-            self._some_committed = True  # it is decided: the next opening repeats it
+            self._decide(True)
         self._last_commit, self._written_bytes = number, 0
         self._commits.append(_Commit(number, size, changed))
+
+    def _decide(self, decided: bool) -> None:
+        """Note that a commit is to be completed in every segment, or is complete."""
+        for segment in self._segments.values():
+            segment.is_decided = decided
 
     def _note_flushes(self, *, grown: bool) -> None:
         """Note which segments RocksDB has put on disk, right after a commit; `grown` if it wrote to each memtable."""
@@ -296,7 +301,7 @@ class Segments:
     @property
     def half_committed(self) -> bool:
         """True after a commit that failed half way: it can be repeated, and not rolled back."""
-        return self._some_committed or any(segment.half_committed for segment in self._segments.values())
+        return any(segment.half_committed for segment in self._segments.values())
 
     def rollback(self) -> None:
         """Forget what was not committed; stream time goes back with it."""

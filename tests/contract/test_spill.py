@@ -142,6 +142,7 @@ def test_a_commit_that_a_full_disk_ends_half_way_is_not_taken_for_rolled_back(st
     with pytest.raises(InvalidStateError, match="half of a commit"):
         store.store.rollback()
     assert store.rows() == EXPECTED  # nothing of the transaction is lost
+    assert store.rows(store.reader(IsolationLevel.READ_COMMITTED)) == EXPECTED  # decided, so all of it shows
     assert store.store.committed_offset(CHANGELOG) == 3  # from there the changelog is replayed, if it is not repeated
     store.store.commit({CHANGELOG: 30}, {INPUT: 30})
     assert store.rows() == store.rows(store.reader(IsolationLevel.READ_COMMITTED)) == EXPECTED

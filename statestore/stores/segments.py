@@ -13,8 +13,8 @@ with the store's committed offset, on disk.
 RocksDB decides when a segment reaches the disk. With transactions, a commit is written to a file first
 (`commit_log.py`), from which it is repeated in all segments after a crash, with its offsets. The file goes once RocksDB
 has put all of its rows on disk; the last one stays, so that idle segments get its offsets. Only a segment that holds
-back the files of many megabytes is put on disk, as RocksDB does with column families that hold back its write-ahead
-log. Without transactions, so is a segment whose offset is as far behind.
+back many files, or files of many megabytes, is put on disk, as RocksDB does with column families that hold back its
+write-ahead log. Without transactions, so is a segment whose offset is as far behind.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ from statestore.stores.database import Database, merged
 from statestore.stores.segment_homes import Kept, SegmentHome
 
 MIN_INTERVAL_MS = 60_000
-#: So many bytes of commits may be held back by a segment, besides the last commit. It bounds what is repeated or
-#: replayed after a crash.
+#: So many bytes of commits, and so many commits, may be held back by a segment, besides the last commit. It bounds what
+#: is repeated or replayed after a crash, and how many files a reader opens.
 _HELD_BACK_BYTES = 32 * 1024 * 1024
+_HELD_BACK_COMMITS = 256
 
 
 def segment_interval_ms(retention_ms: int) -> int:
@@ -208,10 +209,15 @@ class Segments:
     def _forget_flushed(self) -> None:
         """Remove the files of commits that are on disk, and put on disk what holds back too many."""
         self._remove_flushed()
-        while sum(commit.size_bytes for commit in list(self._commits)[:-1]) > _HELD_BACK_BYTES:
+        while self._holds_back_too_many:
             for start in self._held_back_by(self._commits[0]):
                 self._sync(start)
             self._remove_flushed()
+
+    @property
+    def _holds_back_too_many(self) -> bool:
+        held_back = list(self._commits)[:-1]
+        return len(held_back) > _HELD_BACK_COMMITS or sum(commit.size_bytes for commit in held_back) > _HELD_BACK_BYTES
 
     def _held_back_by(self, commit: _Commit) -> list[int]:
         """Segments that do not have all of a commit on disk."""

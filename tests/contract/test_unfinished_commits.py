@@ -158,6 +158,18 @@ def test_idle_segments_get_the_offset_of_the_last_commit_without_a_flush(composi
     store.close()
 
 
+@segmented[1]
+@pytest.mark.behaviour("S4")
+def test_many_small_commits_leave_few_files(composition, home):
+    store = StoreUnderTest(composition, home)
+    for number in range(1, 700):
+        store.put(number % 12, "text")
+        store.store.commit({CHANGELOG: number})
+    assert 100 < len(commits(home)) <= 257
+    store.close(clean=False)
+    assert read_by_links(composition, home, ["text"]) == (699, dict.fromkeys(range(12), "text"))
+
+
 @pytest.mark.parametrize("transactional", [True, False])
 @pytest.mark.behaviour("S4")
 def test_a_segment_that_holds_back_many_megabytes_is_put_on_disk(transactional, home, monkeypatch):

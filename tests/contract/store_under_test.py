@@ -78,7 +78,7 @@ def read_by_links(composition: Composition, home: Home, texts: Iterable[str]) ->
     segmented = composition.kind != "key-value"
     directory = home.task_directory / STORE if segmented else home.task_directory / "rocksdb" / STORE
     store = LiveStore(STORE, segmented, directory, APPLICATION, TASK, home.root)
-    opened = open_databases(store, composition.format)
+    opened = open_databases(store, composition.layout)
     try:
         offsets = [one.database.committed_offset(CHANGELOG) for one in opened]
         rows = [

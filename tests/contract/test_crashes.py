@@ -41,6 +41,7 @@ def test_a_killed_store_is_whole_at_a_commit_and_the_changelog_brings_it_to_the_
     store.close()
 
 
+@pytest.mark.short_for(every=3)
 @durable
 @pytest.mark.parametrize("bound_bytes", [64 << 20, SPILL_BYTES], ids=["in memory", "spilled"])
 @pytest.mark.behaviour("T3", "T9")

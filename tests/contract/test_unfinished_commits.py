@@ -11,7 +11,7 @@ from store_under_test import Elsewhere, Home, StoreUnderTest, commits, read_by_l
 
 from statestore.errors import StoreAccessError
 from statestore.model import StoreFormat
-from statestore.stores import segments
+from statestore.stores import scan, segments
 from statestore.stores.rocksdb import RocksDB
 from tests.compositions import CHANGELOG, INPUT, Composition, compositions
 
@@ -45,6 +45,7 @@ def replay(store):
     store.close()
 
 
+@pytest.mark.short_for(every=2)
 @durable
 @pytest.mark.behaviour("T9")
 def test_an_opening_that_is_killed_while_it_completes_a_commit_leaves_it_to_the_next(composition, left, monkeypatch):
@@ -62,6 +63,15 @@ def test_an_opening_that_is_killed_while_it_completes_a_commit_leaves_it_to_the_
     assert not commits(left)
 
 
+@pytest.mark.short_for(every=2)
+@durable
+@pytest.mark.behaviour("T9", "T5")
+def test_a_reader_shows_a_commit_that_does_not_fit_into_its_memory(composition, left, monkeypatch):
+    monkeypatch.setattr(scan, "_STAGED_BYTES", SPILL_BYTES)
+    assert read_by_links(composition, left, ["before", SPILLED_TEXT]) == (12, AFTER)
+    assert commits(left), "a reader changes nothing"
+
+
 @pytest.mark.short_for(every=6)
 @durable
 @pytest.mark.behaviour("T9")
@@ -73,6 +83,7 @@ def test_a_damaged_commit_is_not_completed_and_the_changelog_is_replayed(composi
     assert not commits(left)
 
 
+@pytest.mark.short_for(every=2)
 @durable
 @pytest.mark.behaviour("T9")
 def test_a_commit_is_not_completed_in_a_store_that_another_program_has_opened_since(composition, left):
@@ -83,6 +94,7 @@ def test_a_commit_is_not_completed_in_a_store_that_another_program_has_opened_si
     replay(store)
 
 
+@pytest.mark.short_for(every=2)
 @durable
 @pytest.mark.behaviour("T9")
 def test_a_commit_is_not_completed_in_another_store_that_took_the_place_of_its_own(composition, left, tmp_path):

@@ -149,7 +149,7 @@ class CommitLog:
         if self._directory.exists():
             for number in numbers(self._directory):  # in their order: after a kill, only later ones are repeated
                 self.remove(number)
-                kill_switch.reached("commit of a closed store removed")
+                kill_switch.reached("file of a commit removed")
             shutil.rmtree(self._directory)
             sync_directory(self._directory.parent)
             with suppress(OSError):  # another store has commits there

@@ -190,7 +190,7 @@ class Segments:
         self._commits.append(_Commit(number, size, changed))
 
     def _decide(self, decided: bool) -> None:
-        """Note that a commit is to be completed in every segment, or is complete."""
+        """Note in every segment whether a commit is decided and may be incomplete."""
         for segment in self._segments.values():
             segment.is_decided = decided
 

@@ -1,4 +1,4 @@
-"""The files of commits: what is written is read again, whatever the rows are."""
+"""The files of commits: a commit is read as it was written, and damage is found."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pieces = st.lists(
 
 
 def applied(found):
-    """What pieces do, however they are cut."""
+    """Return the rows that pieces leave; it does not depend on how they are cut."""
     rows = {}
     for family, ranges, changes in found:
         for start, stop in ranges:

@@ -209,3 +209,16 @@ def open_again(paths):
     rows = dict(store.all())
     store.close()
     return rows
+
+
+def test_a_use_at_least_once_is_recorded_and_not_trusted_exactly_once(used):
+    at = sequence(used.directory)
+    LastUse(used.path, recording=True, at_least_once=True).opened({"": used.directory})
+    for later in (LastUse(used.path, recording=True), LastUse(used.path, recording=True, at_least_once=True)):
+        assert later.is_as_recorded("", used.directory, at)
+        assert not later.was_ours("", used.directory, at)
+    LastUse(used.path, recording=True).about_to_open({"": at})
+    assert not ours(used, at=at), "an opening that is under way makes nothing trustworthy"
+    LastUse(used.path, recording=True).opened({"": used.directory})
+    assert ours(used, at=at)
+    assert "at_least_once" not in used.path.read_text(), "a former version can read it"

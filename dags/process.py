@@ -28,7 +28,8 @@ schedule has its own DAG, `process.<application>`.
   is retried three times, with increasing pauses. It is not retried if a retry cannot help, for example for bad input or
   a store that must be rebuilt. The other applications continue.
 * **check**, one mapped task: that task did not reach its end; the others did. Nothing is lost and nothing is processed
-  twice: the next run continues where this one stopped.
+  twice: the next run continues where this one stopped. *processed* starts `verify` for the applications whose tasks all
+  reached their ends.
 
 ### What to do
 Read the log of the failed mapped task. If the store is damaged, run `verify`, which starts `restore`. Otherwise wait
@@ -48,7 +49,7 @@ def _dag(dag_id: str, when: str | None, application: Param, without: list[str]) 
         params={"application": application},
     ):
         steps = job_steps("process", without=without)
-        steps.check >> told(processed_asset(), steps.report)
+        steps.rows >> told(processed_asset(), steps.report)
 
 
 def _dags(environment: Environment) -> None:

@@ -29,9 +29,9 @@ STORES = AssetAlias("statestore/stores", group="state stores")
 
 
 def processed_asset() -> Asset:
-    """Return the asset of the active environment that `process` updates after runs whose tasks all reached their ends.
+    """Return the asset of the active environment that `process` updates.
 
-    `verify` follows it, and is told for whom.
+    `verify` follows it, for the applications whose tasks all reached their ends.
     """
     return Asset(f"statestore/{active_environment().dag_id('processed')}")
 

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import Asset, BaseOperator, XComArg, task
+from airflow.sdk.exceptions import AirflowSkipException
 
 from statestore.config import load_settings
 from statestore.environments import active_environment
 from statestore.objects.path import ObjectPath, location
-from statestore.reports import AnyReport, read_any_report
+from statestore.reports import AnyReport, ProcessReport, read_any_report, read_report
 from statestore_dags import alerts, jobs, restores
 from statestore_dags.archive_connection import reports_access
 from statestore_dags.arguments import require_known_fields
@@ -180,12 +181,21 @@ def trigger_once(dag: str, wanted: Callable[[AnyReport], bool], steps: Steps, fi
 
 
 def told(asset: Asset, report: XComArg) -> XComArg:
-    """Return the step that tells an asset of this run's report, and of its applications."""
+    """Return the step that tells an asset of this run's report, and of its applications whose tasks all succeeded.
+
+    It follows the rows and not their squares: a task that failed holds up its own application only.
+    """
 
     @task(task_id="processed", outlets=[asset], **retried_reads())
     def processed(report: str, outlet_events: Any = None) -> None:
+        path = location(report)
         with bad_input_fails(), reports_access():
-            found = read_any_report(location(report))
-        outlet_events[asset].extra = {"report": report, "applications": list(found.applications)}
+            # Where every job has failed there is none.
+            found = read_report(path, ProcessReport) if path.exists() else None
+        failed = set() if found is None else {row.application for row in found.rows if not row.healthy}
+        done = [] if found is None else [name for name in found.applications if name not in failed]
+        if not done:
+            raise AirflowSkipException("no application was processed to its end")
+        outlet_events[asset].extra = {"report": report, "applications": done}
 
     return processed(report)  # type: ignore[arg-type]  # as above

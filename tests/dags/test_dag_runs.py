@@ -113,7 +113,7 @@ def test_process_emits_no_asset_when_a_task_failed(runner):
     states = runner.run("process", report=ProcessReport(**HEAD, rows=rows))
     assert runner.dag_run.state == "failed"
     assert states["check"] == [("flight-delays/0_0", "success"), ("flight-delays/0_1", "failed")]
-    assert states["processed"] == "upstream_failed"
+    assert states["processed"] == "skipped"
 
 
 def test_verify_of_whole_stores_is_green_and_restores_nothing(runner):

@@ -12,6 +12,9 @@ from statestore.definitions.store import StoreDefinition
 from statestore.metastore.metastore import Metastore
 from statestore.reports import (
     Action,
+    Failure,
+    ProcessReport,
+    ProcessRow,
     RestoreReport,
     RestoreRow,
     Status,
@@ -28,12 +31,15 @@ from tests.integration.support import put
 def service(monkeypatch, installation):
     """A catalogue with the applications `bank` and `shop`, which no other test has."""
     monkeypatch.setenv("STATESTORE_SERVICE_ID", unique("several"))
-    metastore = Metastore.of(load_settings())
     for name in ("bank", "shop"):
-        definition = ApplicationDefinition(
-            name=name, input_topic=f"{name}-in", processor="a:b", stores=(StoreDefinition(name="totals"),)
-        )
-        put(metastore, definition, {definition.input_topic: 1})
+        put_application(name)
+
+
+def put_application(name):
+    definition = ApplicationDefinition(
+        name=name, input_topic=f"{name}-in", processor="a:b", stores=(StoreDefinition(name="totals"),)
+    )
+    put(Metastore.of(load_settings()), definition, {definition.input_topic: 1})
 
 
 def report_of(application, kind=VerifyReport, **fields):
@@ -76,6 +82,33 @@ def test_a_restore_of_what_verify_found_is_a_job_for_each_application(service, r
     inputs = [Path(chosen[chosen.index("--verify-report") + 1]) for chosen in runner.chosen[2:]]
     assert sorted(read_report(path, VerifyReport).applications for path in inputs) == [("bank",), ("shop",)]
     assert len(runner.triggered("validate")) == 1
+
+
+@pytest.mark.long
+def test_verify_follows_process_for_the_applications_that_did_not_fail(service, runner, monkeypatch):
+    """Given one application whose job fails, and one with a failed task, only the third one is verified."""
+    put_application("depot")
+    failure = Failure(kind="FencedError", message="fenced")
+    for name, failed in (("bank", None), ("depot", failure)):
+        row = ProcessRow(application=name, task="0_0", failure=failed)
+        report = ProcessReport(run_id="r", applications=(name,), started_ms=0, finished_ms=1, rows=(row,))
+        prepare(runner, **{name: report})
+    (runner.directory / "exit-shop").write_text("2")
+    states = runner.run("process")
+    assert runner.dag_run.state == "failed"
+    assert states["check"] == [("shop", "failed"), ("bank/0_0", "success"), ("depot/0_0", "failed")]
+    assert states["processed"] == "success"
+    before = len(runner.chosen)
+    runner.run("verify", report=report_of("bank", status=Status.OK, action=Action.NONE), started_by=runner.dag_run)
+    assert [chosen[:2] for chosen in runner.chosen[before:]] == [["--application", "bank"]]
+
+
+@pytest.mark.long
+def test_verify_does_not_follow_process_if_every_job_failed(service, runner):
+    for name in ("bank", "shop"):
+        (runner.directory / f"exit-{name}").write_text("2")
+    states = runner.run("process")
+    assert (runner.dag_run.state, states["processed"]) == ("failed", "skipped")
 
 
 @pytest.mark.long

@@ -25,7 +25,7 @@ from statestore.objects.path import Location
 from statestore.partition.archived import hosts_of, lives_in_archive
 from statestore.progress.display import shown
 from statestore.progress.files import remove_progress
-from statestore.reports import JobReport, ProcessReport, ProcessRow, SnapshotSetRow
+from statestore.reports import Failure, JobReport, ProcessReport, ProcessRow, SnapshotSetRow
 from statestore.requests.process import ProcessRequest
 from statestore.statedir.lock import require_made
 from statestore.tasks.offset_refresh import refresh_offsets
@@ -45,14 +45,9 @@ _log = logging.getLogger(__name__)
 def run(request: ProcessRequest, settings: Settings, catalogue: Catalogue, run_id: str) -> ProcessReport:
     """Plan on the driver, process in Spark tasks."""
     started = clock.now_ms()
-    applications = select(catalogue.definitions(), request.applications)
+    selected = select(catalogue.definitions(), request.applications)
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
-    for application in applications:
-        require_made(settings.state_dir, application.name)
-    prepare(topics, Metastore.of(settings), [catalogue.applications[application.name] for application in applications])
-    if not request.resume_from_position:  # then a person has deleted them
-        for application in applications:
-            refresh_offsets(topics, application, settings.kafka_timeout_s)
+    applications, failed = _prepared(request, settings, catalogue, topics, selected)
     archive = archive_of(settings, topics)
     spark = spark_session("process")
     progress = settings.reports_dir.absolute() / "process" / f".progress-{run_id}"
@@ -81,14 +76,45 @@ def run(request: ProcessRequest, settings: Settings, catalogue: Catalogue, run_i
     for application in applications:
         if application.name not in unfinished:
             _forget_processed(settings, topics, application)
+    rows += [ProcessRow(application=name, task="-", failure=Failure.of(error)) for name, error in failed.items()]
     return ProcessReport(
         run_id=run_id,
-        applications=tuple(application.name for application in applications),
+        applications=tuple(application.name for application in selected),
         started_ms=started,
         finished_ms=clock.now_ms(),
         rows=tuple(rows),
         sets=tuple(row for row in sets if row is not None),
     )
+
+
+def _prepared(
+    request: ProcessRequest,
+    settings: Settings,
+    catalogue: Catalogue,
+    topics: Topics,
+    selected: Sequence[ApplicationDefinition],
+) -> tuple[list[ApplicationDefinition], dict[str, StateStoreError]]:
+    """Return the applications that can be processed, and the errors of the others by their names.
+
+    Raises
+    ------
+    StateStoreError
+        The first of these errors, if no application can be processed.
+    """
+    metastore, prepared = Metastore.of(settings), []
+    failed: dict[str, StateStoreError] = {}
+    for application in selected:
+        try:
+            require_made(settings.state_dir, application.name)
+            prepare(topics, metastore, [catalogue.applications[application.name]])
+            if not request.resume_from_position:  # then a person has deleted them
+                refresh_offsets(topics, application, settings.kafka_timeout_s)
+            prepared.append(application)
+        except StateStoreError as error:
+            failed[application.name] = error
+    if failed and not prepared:
+        raise next(iter(failed.values()))
+    return prepared, failed
 
 
 def _hosts(specs: Sequence[TaskSpec]) -> list[str | None]:

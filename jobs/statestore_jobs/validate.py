@@ -22,7 +22,7 @@ from statestore.archive.server_time import server_time_ms
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
-from statestore.discovery.partitions import store_partition_specs
+from statestore.discovery.partitions import failed_stores, store_partition_specs
 from statestore.errors import InputError, LockedError, StateStoreError, UnknownStoreError, of_os_error
 from statestore.garbage import garbage_waiting
 from statestore.metastore.catalogue import Catalogue
@@ -96,7 +96,10 @@ def run(request: ValidateRequest, settings: Settings, catalogue: Catalogue, run_
     started = clock.now_ms()
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
     definitions = catalogue.definitions()
-    specs, replaced, undefined = _chosen(request, settings, definitions, topics)
+    failed: dict[str, InputError] = {}
+    specs, replaced, undefined = _chosen(request, settings, definitions, topics, failed)
+    if failed and not specs:
+        raise next(iter(failed.values()))
     archive = archive_of(settings, topics)
     # What was built as of a point lies in a directory of its own, wherever the others are.
     here = settings.state_dir.absolute()
@@ -128,6 +131,10 @@ def run(request: ValidateRequest, settings: Settings, catalogue: Catalogue, run_
             application=row.application, store=row.store, task=row.task, verdict="not judged", detail=_UNDEFINED
         )
         for row in undefined
+    ]
+    rows += [
+        ValidateRow(application=application, store=store, task="-", verdict="error", detail=str(error))
+        for application, store, error in failed_stores(select(definitions, [*failed]) if failed else (), failed)
     ]
     not_judged = [
         ValidatedStore(application=application, store=store, verdict="not judged", detail=_UNDEFINED)
@@ -186,22 +193,30 @@ def _writing_alone(data_docs_dir: Location) -> Iterator[None]:
 # -- what is asked for ------------------------------------------------------------------------------------------------
 
 
-def _chosen(request: ValidateRequest, settings: Settings, definitions: Definitions, topics: Topics) -> Chosen:
+def _chosen(
+    request: ValidateRequest,
+    settings: Settings,
+    definitions: Definitions,
+    topics: Topics,
+    failed: dict[str, InputError],
+) -> Chosen:
+    """Return the store partitions to validate, and what they replaced; `failed` as of `store_partition_specs`."""
     if request.verify_report is not None:
         rows = read_report(request.verify_report, VerifyReport).rows
         verified = {row.label: row for row in rows if row.application in definitions}
         undefined = tuple(row for row in rows if row.application not in definitions)
-        found = _named(verified, request.verify_report, settings, definitions, topics)
+        found = _named(verified, request.verify_report, settings, definitions, topics, failed)
         return Chosen(list(found.values()), {}, undefined)
     if request.restore_report is None:
         applications = select(definitions, request.applications, request.stores)
-        specs = store_partition_specs(settings, topics, applications, request.stores, in_memory=True)
+        specs = store_partition_specs(settings, topics, applications, request.stores, in_memory=True, failed=failed)
+        applications = [application for application in applications if application.name not in failed]
         _tell_left_out(applications, specs, request.stores)
         return Chosen(specs, {})
     report = read_report(request.restore_report, RestoreReport)
     done = [row for row in report.rows if row.outcome == "restored"]
     restored = {row.label: row for row in done if row.application in definitions}
-    found = _named(restored, request.restore_report, settings, definitions, topics)
+    found = _named(restored, request.restore_report, settings, definitions, topics, failed)
     replaced = {
         spec.store_partition: Replaced(
             _quarantined(spec, Path(row.quarantine)) if (row := restored[label]).quarantine else None, row.replaced
@@ -213,14 +228,21 @@ def _chosen(request: ValidateRequest, settings: Settings, definitions: Definitio
 
 
 def _named(
-    labels: Iterable[str], report: Location, settings: Settings, definitions: Definitions, topics: Topics
+    labels: Iterable[str],
+    report: Location,
+    settings: Settings,
+    definitions: Definitions,
+    topics: Topics,
+    failed: dict[str, InputError],
 ) -> dict[str, StorePartitionSpec]:
     """Return the store partitions that a report names, by their labels and in the order of the definitions."""
     names = set(labels)
     if not names:
         return {}
     applications = select(definitions, sorted({name.split("/")[0] for name in names}), [])
-    specs = {str(spec.store_partition): spec for spec in store_partition_specs(settings, topics, applications)}
+    found = store_partition_specs(settings, topics, applications, failed=failed)
+    specs = {str(spec.store_partition): spec for spec in found}
+    names = {name for name in names if name.split("/")[0] not in failed}
     if unknown := sorted(names - set(specs)):
         raise UnknownStoreError(f"{report} names {', '.join(unknown)}; the definitions have: {', '.join(specs)}")
     return {label: spec for label, spec in specs.items() if label in names}

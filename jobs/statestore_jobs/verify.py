@@ -14,8 +14,8 @@ from statestore import clock
 from statestore.archive.archive import archive_of
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
-from statestore.discovery.partitions import store_partition_specs, task_counts
-from statestore.errors import StateStoreError
+from statestore.discovery.partitions import failed_stores, store_partition_specs, task_counts
+from statestore.errors import InputError, StateStoreError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definition_files import select
 from statestore.partition.grouping import by_task, in_order
@@ -23,7 +23,7 @@ from statestore.partition.judgement import not_now
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Status, VerifyReport, VerifyRow
 from statestore.requests.verify import Depth, VerifyRequest
-from statestore.verification.check import verify_many
+from statestore.verification.check import undetermined, verify_many
 from statestore.verification.history import write_history
 from statestore.verification.options import VerifyOptions
 from statestore.verification.restore_points import with_restore_points
@@ -55,16 +55,18 @@ def run(request: VerifyRequest, settings: Settings, catalogue: Catalogue, run_id
     options = VerifyOptions.of(request, started, run_bytes=settings.restore_run_bytes)
     applications = select(catalogue.definitions(), request.applications, request.stores)
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
-    specs = store_partition_specs(settings, topics, applications, request.stores, request.partitions)
+    failed: dict[str, InputError] | None = {} if len(applications) > 1 else None
+    specs = store_partition_specs(settings, topics, applications, request.stores, request.partitions, failed=failed)
     archive = archive_of(settings, topics)
     specs = [spec.model_copy(update={"archive": archive}) for spec in specs]
-    rows = tuple(_verify(settings, specs, options, task_counts(topics, applications)))
+    rows = _verify(settings, specs, options, task_counts(topics, applications))
+    rows += [undetermined(found) for found in failed_stores(applications, failed or {}, request.stores)]
     report = VerifyReport(
         run_id=run_id,
         applications=tuple(application.name for application in applications),
         started_ms=started,
         finished_ms=clock.now_ms(),
-        rows=rows,
+        rows=tuple(rows),
     )
     try:
         write_history(settings.reports_dir, report)

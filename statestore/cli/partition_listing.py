@@ -59,6 +59,8 @@ def listed(chosen: Chosen, topics: Topics) -> list[Listed]:
             state = store.trouble if store.trouble in ("missing", "in use") else ""
             where = (store.application, store.name, None)
             rows.append(Listed(*where, "", "", None, topic, None, None, None, state, store.problem))
+    for application, name, error in chosen.failures():
+        rows.append(Listed(application, name, None, "", "", None, "", None, None, None, "", str(error)))
     return rows
 
 

@@ -65,7 +65,7 @@ def restore(
     from statestore.metrics.export import export_report
     from statestore.recovery.planning import require_disk_for_all
     from statestore.recovery.run import restore_specs, run_restore
-    from statestore.reports import RestorePlanReport
+    from statestore.reports import RestorePlanReport, RestorePlanRow, RestoreRow
 
     started_ms = clock.now_ms()
     asked = asked.naming(names or ())
@@ -101,7 +101,12 @@ def restore(
         parallelism=parallel,
         reports_dir=asked.reports_dir,
         started_ms=started_ms,
-    ).model_copy(update={"applications": chosen.applications, "catalogue": chosen.catalogue})
+    )
+    kind = RestorePlanRow if request.dry_run else partial(RestoreRow, outcome="failed")
+    rows = (*report.rows, *restoring.failed_rows(chosen, kind))
+    report = report.model_copy(
+        update={"applications": chosen.applications, "catalogue": chosen.catalogue, "rows": rows}
+    )
     tables.show(output.console(json), report)
     if isinstance(report, RestorePlanReport):
         require_disk_for_all(report.rows)

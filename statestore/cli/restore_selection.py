@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from statestore.changelog.topics import Topics
 from statestore.cli.selection import Chosen
@@ -17,8 +18,18 @@ from statestore.partition.rollback import RollbackRow
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.global_mode import require_table
 from statestore.recovery.run import advised, require_as_many_as_tasks
-from statestore.reports import ArchivedRow, RestorePlanRow, RestoreRow, VerifyReport, read_report
+from statestore.reports import (
+    ArchivedRow,
+    Failure,
+    RestorePlanRow,
+    RestoreRow,
+    StorePartitionRow,
+    VerifyReport,
+    read_report,
+)
 from statestore.requests.restore import RestoreRequest
+
+R = TypeVar("R", bound=StorePartitionRow)
 
 
 def stores_to_restore(
@@ -152,6 +163,14 @@ def advised_stores(stores: Sequence[StorePartitionSpec], request: RestoreRequest
     if not found:
         raise InputError(f"the report of run {report.run_id} advises restoring none of {len(stores)} store partitions")
     return found
+
+
+def failed_rows(chosen: Chosen, kind: Callable[..., R]) -> list[R]:
+    """Return a row for each store whose application failed."""
+    return [
+        kind(application=application, store=store, task="-", failure=Failure.of(error))
+        for application, store, error in chosen.failures()
+    ]
 
 
 def exit_code(rows: Sequence[RestoreRow | RestorePlanRow | ArchivedRow | RollbackRow | ReleaseRow]) -> int:

@@ -19,7 +19,7 @@ from statestore.discovery.directories import applications_in
 from statestore.discovery.hints import Hint, parse_hints
 from statestore.discovery.known_store import KnownStore
 from statestore.discovery.known_stores_file import read_known
-from statestore.discovery.partitions import discovered_specs, store_partition_specs
+from statestore.discovery.partitions import FailedStore, discovered_specs, failed_stores, store_partition_specs
 from statestore.discovery.shapes_file import read_shapes, with_shapes
 from statestore.discovery.store import DiscoveredStore
 from statestore.errors import InputError, LockedError, UnknownApplicationError, UnknownStoreError
@@ -145,6 +145,8 @@ class Chosen:
         By store: what is said of it.
     left_out
         What nobody has asked for by its name, and why it is not among the others.
+    failed
+        By application that was not named: the error that keeps all of its stores from being selected.
     """
 
     applications: tuple[str, ...]
@@ -156,11 +158,18 @@ class Chosen:
     known: Mapping[str, Mapping[str, KnownStore]] = field(default_factory=dict)
     said: Mapping[str, Hint] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
+    failed: Mapping[str, InputError] = field(default_factory=dict)
 
     def say_left_out(self) -> None:
         """Say on standard error what was left out, unless --quiet was said."""
         for what, why in self.left_out.items() if not is_quiet() else ():
             print(f"statestore: left out: {what}: {why}", file=sys.stderr)
+
+    def failures(self) -> list[FailedStore]:
+        """Return the stores whose applications failed; `-` stands for those of an application without a definition."""
+        defined = {application.name for application in self.defined}
+        others = [FailedStore(name, "-", error) for name, error in self.failed.items() if name not in defined]
+        return [*failed_stores(self.defined, self.failed, self.named), *others]
 
     def troubled(self, trouble: str) -> list[DiscoveredStore]:
         """Return the discovered stores that have a problem of this sort."""
@@ -239,6 +248,7 @@ def choose(asked: PartitionSelection, topics: Topics, *, certain: bool = False) 
     if asked.shapes is not None:
         shapes = read_shapes(asked.shapes, others, topics)
         known = {name: with_shapes(of, shapes.get(name, {}), asked.shapes, topics) for name, of in known.items()}
+    failed: dict[str, InputError] = {}
     discovered: list[DiscoveredStore] = []
     for name in others:
         try:
@@ -246,8 +256,7 @@ def choose(asked: PartitionSelection, topics: Topics, *, certain: bool = False) 
         except InputError as error:
             if len(names) == 1 or name in asked.applications:
                 raise
-            # Nobody has named it: no other application waits for what is wrong with it.
-            print(f"statestore: left out: application {name}: {error}", file=sys.stderr)
+            failed[name] = error
             known.pop(name)
     wanted = {text.partition(":")[0] for text in asked.stores}
     wanted -= {name for name, hint in said.items() if hint.engine == "in_memory"}
@@ -255,7 +264,12 @@ def choose(asked: PartitionSelection, topics: Topics, *, certain: bool = False) 
     if wanted and not asked.whole:
         discovered = [store for store in discovered if store.name in wanted]
     selectors = () if asked.whole else [selector for selector in asked.selectors if selector.store in wanted]
-    specs = store_partition_specs(asked.where, topics, defined, wanted)
+    specs = store_partition_specs(asked.where, topics, defined, wanted, failed=failed)
+    for name, failure in failed.items():
+        if len(names) == 1 or name in asked.applications:
+            raise failure
+        # It was not named: the other applications do not wait for what is wrong with it.
+        print(f"statestore: left out: application {name}: {failure}", file=sys.stderr)
     specs += discovered_specs(asked.where, discovered, exactly_once=asked.guarantee == "exactly_once_v2")
     specs = _selected(specs, selectors)
     discovered = _with_selected_tasks(discovered, selectors)
@@ -276,7 +290,7 @@ def choose(asked: PartitionSelection, topics: Topics, *, certain: bool = False) 
             for store in application.stores
             if store.engine == "in_memory"
         }
-    return Chosen(tuple(names), tuple(defined), specs, discovered, catalogue, named, known, said, left_out)
+    return Chosen(tuple(names), tuple(defined), specs, discovered, catalogue, named, known, said, left_out, failed)
 
 
 def _definitions(asked: PartitionSelection, *, certain: bool) -> tuple[dict[str, ApplicationDefinition], str | None]:

@@ -154,6 +154,7 @@ def create(
     from statestore.cli.selection import choose
     from statestore.metrics.export import export_report
     from statestore.recovery.snapshot_run import from_their_logs, run_snapshots
+    from statestore.reports import ArchivedRow
     from statestore.statedir.scratch import default_scratch
 
     started_ms = clock.now_ms()
@@ -181,7 +182,9 @@ def create(
         scratch=scratch or default_scratch(asked.where.state_dir),
         reports_dir=asked.reports_dir,
         started_ms=started_ms,
-    ).model_copy(update={"catalogue": chosen.catalogue})
+    )
+    rows = (*report.rows, *restoring.failed_rows(chosen, ArchivedRow))
+    report = report.model_copy(update={"catalogue": chosen.catalogue, "rows": rows})
     tables.show(output.console(json), report)
     output.write_report(json, asked.reports_dir, report)
     if any(row.failure is not None and row.failure.retriable for row in report.rows):

@@ -40,6 +40,8 @@ def partitions(asked: PartitionSelection, names: options.Names = None, json: opt
     output.console(json).print(table(f"{len(rows)} store partitions", columns, shown))
     head = {"applications": chosen.applications, "catalogue": chosen.catalogue}
     output.write_rows(json, rows, **head, shapes=shapes(chosen, asked.where.state_dir))
+    if chosen.failed:
+        raise typer.Exit(1)
 
 
 @options.with_target

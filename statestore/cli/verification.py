@@ -13,7 +13,7 @@ from statestore.model import TopicPartition
 from statestore.partition.grouping import by_task, in_order
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Status, VerifyRow
-from statestore.verification.check import verify_many
+from statestore.verification.check import undetermined, verify_many
 from statestore.verification.global_stores import verify_global
 from statestore.verification.options import VerifyOptions
 from statestore.verification.restore_points import with_restore_points
@@ -60,8 +60,8 @@ def _verify(piece: _Piece) -> list[VerifyRow]:
 
 
 def rows_without_work(chosen: Chosen, topics: Topics) -> list[VerifyRow]:
-    """Return rows of stores that cannot be looked at: in use, left alone, not determined, or gone."""
-    rows = []
+    """Return rows of stores that cannot be looked at: of failed applications, in use, left alone, unknown, or gone."""
+    rows = [undetermined(found) for found in chosen.failures()]
     unknown = Status.UNKNOWN_FORMAT, Action.BY_HAND
     outcomes = {
         "in use": (Status.LOCKED, Action.LATER),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from statestore.changelog.topics import Topics
 from statestore.definitions.application import ApplicationDefinition
 from statestore.discovery.changelogs import Installation, changelog_spec
 from statestore.discovery.store import DiscoveredStore
-from statestore.errors import InputError
+from statestore.errors import InputError, TopicMismatchError
 from statestore.model import TaskId
 from statestore.partition.spec import StorePartitionSpec
 
@@ -21,6 +22,7 @@ def store_partition_specs(
     partitions: Iterable[int] = (),
     *,
     in_memory: bool = False,
+    failed: dict[str, InputError] | None = None,
 ) -> list[StorePartitionSpec]:
     """One spec per store partition of the applications, or of those stores and partitions only.
 
@@ -28,9 +30,14 @@ def store_partition_specs(
     ----------
     in_memory
         Whether to include stores that are only in memory, and have no directory.
+    failed
+        Receives, by application, the error of each application whose partitions are unknown, so that the others
+        continue. None: the first such error is raised.
 
     Raises
     ------
+    TopicMismatchError
+        If an application's input topic does not exist.
     InputError
         If a partition is asked for that no application has.
     """
@@ -41,17 +48,24 @@ def store_partition_specs(
         names = [store.changelog_of(application.name) for store in application.stores]
         inputs = [part.input_topic for part in application.subtopologies]
         found = topics.describe([*inputs, *names])
-        if application.input_topic not in found:
-            topics.require(application.input_topic)
+        try:
+            if application.input_topic not in found:
+                topics.require(application.input_topic)
+        except TopicMismatchError as error:
+            if failed is None:
+                raise
+            failed[application.name] = error
+            continue
         configs = topics.topic_configs(name for name in names if name in found)
         for store in application.stores:
             if (store.engine == "in_memory" and not in_memory) or (wanted_stores and store.name not in wanted_stores):
                 continue
             part = application.subtopology_of(store.name)
-            # Without its repartition topic a subtopology has never run.
-            count = found[part.input_topic].partitions if part.input_topic in found else 0
-            most = max(most, count)
             topic = found.get(store.changelog_of(application.name))
+            # Without its repartition topic, the changelog tells how many tasks there were. Without both, none ran.
+            counted = found.get(part.input_topic, topic)
+            count = 0 if counted is None else counted.partitions
+            most = max(most, count)
             changelog = changelog_spec(topic, configs[topic.name]) if topic else None
             specs += [
                 StorePartitionSpec(
@@ -72,6 +86,27 @@ def store_partition_specs(
     if outside:
         raise InputError(f"partitions {outside} do not exist: the input has 0 to {most - 1}")
     return specs
+
+
+class FailedStore(NamedTuple):
+    """A store of an application that failed: nothing is known of its partitions, for this reason."""
+
+    application: str
+    store: str
+    error: InputError
+
+
+def failed_stores(
+    applications: Iterable[ApplicationDefinition], failed: Mapping[str, InputError], stores: Collection[str] = ()
+) -> list[FailedStore]:
+    """Return the stores on disk of the applications that failed, or those of them that have one of these names."""
+    return [
+        FailedStore(application.name, store.name, failed[application.name])
+        for application in applications
+        if application.name in failed
+        for store in application.stores
+        if store.engine != "in_memory" and (not stores or store.name in stores)
+    ]
 
 
 def task_counts(topics: Topics, applications: Iterable[ApplicationDefinition]) -> dict[tuple[str, int], int]:

@@ -23,6 +23,7 @@ from statestore.archive.grown_from import put_in_place_by
 from statestore.changelog import brokers_clock
 from statestore.changelog.kept import keep_connections
 from statestore.changelog.topics import APPEND_TIME, TIMESTAMP_TYPE
+from statestore.discovery.partitions import FailedStore
 from statestore.errors import (
     ArchiveAccessError,
     ArchiveUnavailableError,
@@ -133,6 +134,18 @@ def verify_many(
     except OSError as error:
         raise of_os_error(error) from error
     return [rows[at] for at in range(len(specs))]
+
+
+def undetermined(found: FailedStore) -> VerifyRow:
+    """Return the row of a store whose application failed."""
+    return VerifyRow(
+        application=found.application,
+        store=found.store,
+        task="-",
+        status=Status.UNDETERMINED,
+        action=Action.BY_HAND,
+        detail=str(found.error),
+    )
 
 
 def check(spec: StorePartitionSpec, options: VerifyOptions = _SCAN, cluster: Cluster | None = None) -> VerifyRow:

@@ -123,6 +123,45 @@ def test_damage_ends_with_1_and_is_named(application: Application, run: Run, mon
     assert "full" in line
 
 
+@pytest.fixture
+def beside_sick(application: Application, run: Run, tmp_path: Path) -> Run:
+    """Run the command on all applications, one of which has no input topic."""
+    sick = application.definition.model_copy(update={"name": unique("sick"), "input_topic": unique("gone")})
+    (tmp_path / "definitions").mkdir()
+    for definition in (application.definition, sick):
+        (tmp_path / "definitions" / f"{definition.name}.yaml").write_text(definition.model_dump_json())
+
+    def beside_sick(*arguments: str) -> Ran:
+        ran = run(*arguments, definitions=tmp_path / "definitions")
+        assert ran.code == 1
+        assert f"left out: application {sick.name}: topic {sick.input_topic} does not exist" in ran.err
+        return ran
+
+    return beside_sick
+
+
+def test_an_application_without_its_input_topic_does_not_stop_the_verification_of_others(
+    application: Application, beside_sick: Run
+) -> None:
+    rows = json.loads(beside_sick("verify", "--depth", "offsets", "--json", "-").out)["rows"]
+    healthy = [(row["task"], row["status"]) for row in rows if row["application"] == application.name]
+    assert healthy == [("0_0", Status.OK), ("0_1", Status.OK)]
+    (sick,) = [row for row in rows if row["application"] != application.name]
+    assert (sick["store"], sick["task"], sick["status"], sick["action"]) == (STORE, "-", "UNDETERMINED", "manual")
+
+
+@pytest.mark.short_for("partitions")
+@pytest.mark.parametrize("command", [("partitions",), ("restore", "--dry-run"), ("restore",)], ids=" ".join)
+def test_an_application_without_its_input_topic_does_not_stop_the_others(
+    application: Application, beside_sick: Run, command: tuple[str, ...]
+) -> None:
+    shutil.rmtree(live(application, 1))
+    rows = json.loads(beside_sick(*command, "--json", "-").out)["rows"]
+    assert [row["task"] for row in rows if row["application"] == application.name] == ["0_0", "0_1"]
+    assert len([row for row in rows if row["application"] != application.name]) == 1
+    assert live(application, 1).exists() is (command == ("restore",))
+
+
 def test_a_changelog_with_other_partitions_than_there_are_tasks_ends_with_1(application: Application, run: Run) -> None:
     add_partitions(application.servers, application.changelog, PARTITIONS + 1)
     ran = run("verify", "--depth", "offsets", "--parallel", "1")

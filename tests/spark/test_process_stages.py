@@ -8,18 +8,21 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from statestore_jobs import process
+from statestore_jobs import process, validate, verify
 
 from statestore.archive.archive import open_archive
 from statestore.archive.pins import find_set
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
+from statestore.metastore.metastore import Metastore
 from statestore.model import TaskId, TopicPartition
 from statestore.reports import ProcessReport
 from statestore.requests.process import ProcessRequest
+from statestore.requests.validate import ValidateRequest
+from statestore.requests.verify import VerifyRequest
 from statestore.statedir.lock import locked
 from statestore.statedir.paths import TaskPaths
-from tests.integration.broker import T0, group_offset, produce, unique
+from tests.integration.broker import T0, delete_topic, group_offset, produce, unique
 from tests.integration.catalogued import BY_VALUE, defined
 from tests.integration.support import register
 
@@ -112,6 +115,36 @@ def test_r13_later_tasks_wait_for_a_locked_task_and_those_of_other_applications_
         TopicPartition(topic, number): max(group_offset(servers, held.name, topic, number), 0)  # -1001: none yet
         for topic in topics
         for number in range(2)
+    }
+
+
+@pytest.mark.long
+def test_an_application_without_its_input_topic_does_not_stop_the_others(run: Process, settings: Settings) -> None:
+    servers = settings.bootstrap_servers
+    sick, healthy = windowed(servers), windowed(servers)
+    run(sick, healthy)
+    delete_topic(servers, sick.input_topic)
+    catalogue = Metastore.of(settings).view().catalogue
+    report = process.run(ProcessRequest(), settings, catalogue, "run-1")
+    assert set(report.applications) == {sick.name, healthy.name}
+    failed = [(row.label, row.failure.kind) for row in report.rows if row.failure]
+    assert failed == [(f"{sick.name}/-", "TopicMismatchError")]
+    assert [row.task for row in report.rows if row.application == healthy.name] == ["0_0", "0_1", "1_0", "1_1"]
+
+    verified = verify.run(VerifyRequest(depth="offsets"), settings, catalogue, "run-2")
+    found = [(row.application, row.task, str(row.status)) for row in verified.rows]
+    assert found == [
+        (healthy.name, "1_0", "OK"),
+        (healthy.name, "1_1", "EMPTY"),
+        (sick.name, "-", "UNDETERMINED"),
+    ]
+
+    validated = validate.run(ValidateRequest(), settings, catalogue, "run-3")
+    verdicts = {row.label: row.verdict for row in validated.rows}
+    assert verdicts == {
+        f"{healthy.name}/by-value/1_0": "passed",
+        f"{healthy.name}/by-value/1_1": "passed",
+        f"{sick.name}/by-value/-": "error",
     }
 
 

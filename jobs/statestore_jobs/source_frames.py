@@ -55,7 +55,7 @@ def read_offset(spec: StorePartitionSpec) -> Reading:
     if lives_in_archive(spec):
         return _read_snapshot(spec)
     try:
-        with locked_task(spec.paths, spec.lock_wait_s):
+        with locked_task(spec.paths, spec.lock_wait_s, reading=True):
             if not spec.live.is_dir():
                 return Reading(present=False)
             store = build_store(spec.store)

@@ -102,7 +102,7 @@ def _state(spec: StorePartitionSpec) -> str:
     if not spec.live.exists():
         return "missing"
     try:
-        with locked(spec.paths, wait_s=0):
+        with locked(spec.paths, wait_s=0, reading=True):
             return "sealed" if spec.paths.seal(spec.store.name).exists() else "closed"
     except LockedError:
         return "in use"

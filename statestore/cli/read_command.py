@@ -123,7 +123,7 @@ def read(
             value_serde or (spec.store.value_serde if spec.owned else "bytes"),
         )
         rows = row_range(spec.store.store_kind, (key, key_from, key_to), (times.first, times.end), serdes.key)
-        with locked(spec.paths, spec.lock_wait_s):
+        with locked(spec.paths, spec.lock_wait_s, reading=True):
             if times.as_of is not None and times.as_of < (oldest_ms := history_from(spec)):
                 too_early.append(
                     f"{spec.store_partition} has history only from {max(oldest_ms, 0)} ms on (retention_ms "

@@ -28,6 +28,7 @@ from statestore.metastore.definition_files import load_definitions
 from statestore.model import StoreSelector
 from statestore.objects.path import Location
 from statestore.partition.spec import StorePartitionSpec
+from statestore.statedir.lock import is_writable
 
 
 class Where(NamedTuple):
@@ -224,6 +225,12 @@ def choose(asked: PartitionSelection, topics: Topics, *, certain: bool = False) 
     InputError
         If an option is malformed or does not apply.
     """
+    if asked.where.state_dir.is_dir() and not is_writable(asked.where.state_dir) and not is_quiet():
+        print(
+            f"statestore: {asked.where.state_dir} cannot be written, so it is only read. No lock files are created: "
+            "make sure that no application uses it, for example through another mount",
+            file=sys.stderr,
+        )
     definitions, catalogue = _definitions(asked, certain=certain)
     names = list(dict.fromkeys(asked.applications)) or list(definitions) or applications_in(asked.where.state_dir)
     if not names:

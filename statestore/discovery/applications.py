@@ -228,7 +228,7 @@ def _shape(partitions: Sequence[LiveStore], deadline: float, changelog: str | No
     """Look into the store's partitions until one tells kind, format and changelog."""
 
     def look(store: LiveStore) -> StoreShape:
-        with locked(store.paths, max(deadline - time.monotonic(), 0)), unreadable_is_damaged():
+        with locked(store.paths, max(deadline - time.monotonic(), 0), reading=True), unreadable_is_damaged():
             shape = shape_of(store)
         return shape._replace(offsets={**_legacy(store.paths, store.name, changelog), **shape.offsets})
 

@@ -27,6 +27,7 @@ from statestore.errors import InputError, SnapshotError, about
 from statestore.model import check_name
 from statestore.objects.store import ObjectStore
 from statestore.partition.spec import GLOBAL_TASK, StorePartitionSpec
+from statestore.statedir.lock import is_writable
 from statestore.statedir.paths import known_stores_file
 from statestore.stores.manifest import segment_identities
 from statestore.stores.segments import segment_interval_ms
@@ -77,7 +78,7 @@ def read_known(state_dir: Path, application: str, archive: ArchiveSpec | None = 
 def keep_known(
     state_dir: Path, application: str, stores: Mapping[str, KnownStore], archive: ArchiveSpec | None = None
 ) -> None:
-    """Keep what is known of the stores of an application.
+    """Keep what is known of the stores of an application; in a read-only state directory nothing is kept.
 
     Raises
     ------
@@ -88,7 +89,7 @@ def keep_known(
     """
     content = KnownStores(stores=stores)
     path = known_stores_file(state_dir, application)
-    if stores:
+    if stores and is_writable(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_durably(path, with_checksum(content.model_dump_json()), several_writers=True)
     if archive is None or not stores:

@@ -37,6 +37,7 @@ from statestore.stores.abandoned import abandon, take_up
 _POLL_S = 0.1
 # struct flock on 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid; zero length is the whole file.
 _WHOLE_FILE = struct.Struct("hhqqi4x")
+_WRITING = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 #: Paths of the lock files that this process holds, by their descriptors.
 _HELD: dict[int, Path] = {}
 #: To be held while that changes, or is gone through: threads restore tasks beside each other.
@@ -44,7 +45,14 @@ _HELD_LOCK = Lock()
 
 
 @contextmanager
-def locked(paths: TaskPaths, wait_s: float = 10.0, *, urgent: bool = False, rewriting: bool = False) -> Iterator[None]:
+def locked(
+    paths: TaskPaths,
+    wait_s: float = 10.0,
+    *,
+    urgent: bool = False,
+    rewriting: bool = False,
+    reading: bool = False,
+) -> Iterator[None]:
     """Hold both locks of the task, while no other process has one of its databases open.
 
     Parameters
@@ -55,6 +63,9 @@ def locked(paths: TaskPaths, wait_s: float = 10.0, *, urgent: bool = False, rewr
         Have those who only read give way (`give_way`).
     rewriting
         The caller is the rewrite that makes the application.
+    reading
+        The caller changes nothing. A lock file that it may not write is then locked as a reader. If a lock file does
+        not exist and cannot be created, no program can use the task through this mount, and none is assumed to.
 
     Raises
     ------
@@ -65,7 +76,10 @@ def locked(paths: TaskPaths, wait_s: float = 10.0, *, urgent: bool = False, rewr
     deadline = time.monotonic() + wait_s
     application, task = paths.locks
     wanted = _wanted(paths) if urgent else None
-    with _held(application, fcntl.F_RDLCK, deadline), _held(task, fcntl.F_WRLCK, deadline, wanted):
+    with (
+        _held(application, fcntl.F_RDLCK, deadline, reading=reading),
+        _held(task, fcntl.F_WRLCK, deadline, wanted, reading=reading),
+    ):
         for directory in (paths.task_dir, paths.own_dir):
             if (left := take_up(directory)) is not None:
                 raise LockedError(
@@ -180,10 +194,18 @@ def locked_file(path: Path, wait_s: float, *, shared: bool = False) -> Iterator[
 
 
 @contextmanager
-def _held(path: Path, kind: int, deadline: float, wanted: Path | None = None) -> Iterator[None]:
-    if (descriptor := _acquired(path, kind)) is None:
+def _held(
+    path: Path, kind: int, deadline: float, wanted: Path | None = None, *, reading: bool = False
+) -> Iterator[None]:
+    flags = _WRITING
+    if reading and not is_writable(path):
+        flags, kind = os.O_RDONLY | os.O_CLOEXEC, fcntl.F_RDLCK
+        if not path.exists():
+            yield
+            return
+    if (descriptor := _acquired(path, kind, flags)) is None:
         with nullcontext() if wanted is None else _held(wanted, fcntl.F_RDLCK, deadline):
-            descriptor = _waited_for(path, kind, deadline)
+            descriptor = _waited_for(path, kind, deadline, flags)
     with _HELD_LOCK:
         _HELD[descriptor] = path
     try:
@@ -196,8 +218,15 @@ def _held(path: Path, kind: int, deadline: float, wanted: Path | None = None) ->
         os.close(descriptor)
 
 
-def _waited_for(path: Path, kind: int, deadline: float) -> int:
-    while (descriptor := _acquired(path, kind)) is None:
+def is_writable(path: Path) -> bool:
+    """Return whether a file can be written, or created with the directories above it."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return os.access(path, os.W_OK)
+
+
+def _waited_for(path: Path, kind: int, deadline: float, flags: int) -> int:
+    while (descriptor := _acquired(path, kind, flags)) is None:
         _wait(
             f"{path} is locked by another process: a running task, another job, or Kafka Streams; wait until it has "
             "ended, or stop it",
@@ -206,12 +235,11 @@ def _waited_for(path: Path, kind: int, deadline: float) -> int:
     return descriptor
 
 
-def _acquired(path: Path, kind: int) -> int | None:
+def _acquired(path: Path, kind: int, flags: int) -> int | None:
     """Return the descriptor of the lock file, locked; None if somebody else holds it.
 
     It is opened each time: who waits on a file that was deleted would have a lock that keeps nobody out.
     """
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags, 0o644)
     except FileNotFoundError:

@@ -8,14 +8,16 @@ A process that was killed leaves both behind without a lock; the next one on thi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import gettempdir
 from uuid import uuid4
 
 from statestore.durable import remove_tree
 from statestore.errors import LockedError
-from statestore.statedir.lock import locked_file
+from statestore.statedir.lock import is_writable, locked_file
 from statestore.statedir.paths import OWN_DIRECTORY
 
 _LOCK_WAIT_S = 10.0
@@ -24,9 +26,10 @@ _LOCK_WAIT_S = 10.0
 def default_scratch(state_dir: Path) -> Path:
     """Return where stores are built if nobody says: the disk of a state directory has room for a second copy.
 
-    No application can have this name, so it is no directory of one.
+    No application can have this name, so it is no directory of one. A read-only state directory has none.
     """
-    return state_dir / OWN_DIRECTORY / ".scratch"
+    scratch = state_dir / OWN_DIRECTORY / ".scratch"
+    return scratch if is_writable(scratch) else Path(gettempdir()) / f"statestore-scratch-{os.getuid()}"
 
 
 @contextmanager

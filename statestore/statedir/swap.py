@@ -35,7 +35,7 @@ from statestore.model import TopicPartition
 from statestore.reports import Loss
 from statestore.statedir.context import forget_mode
 from statestore.statedir.legacy import forget_legacy_offset, put_back_legacy_offsets
-from statestore.statedir.lock import locked, require_alone, require_locks
+from statestore.statedir.lock import is_writable, locked, require_alone, require_locks
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.record import StoreRecord
 from statestore.statedir.seal import break_seal, forget_digests
@@ -163,9 +163,16 @@ def swap(
 
 @contextmanager
 def locked_task(
-    paths: TaskPaths, wait_s: float = 10.0, *, urgent: bool = False, rewriting: bool = False
+    paths: TaskPaths,
+    wait_s: float = 10.0,
+    *,
+    urgent: bool = False,
+    rewriting: bool = False,
+    reading: bool = False,
 ) -> Iterator[None]:
     """Hold the task's locks (`lock.locked`), with what a former holder has begun to replace finished.
+
+    With `reading`, that is left unfinished where nothing can be written.
 
     Raises
     ------
@@ -174,8 +181,14 @@ def locked_task(
     InvalidStateError
         If a swap cannot be finished.
     """
-    with locked(paths, wait_s, urgent=urgent, rewriting=rewriting):
-        finish_swaps(paths)
+    with locked(paths, wait_s, urgent=urgent, rewriting=rewriting, reading=reading):
+        if not reading or is_writable(paths.own_dir):
+            finish_swaps(paths)
+        elif (left := next(paths.own_dir.glob("swap-*.json"), None)) is not None:
+            raise InvalidStateError(
+                f"{left} exists: the replacement of a store was interrupted, and can only be finished where the "
+                "directory can be written. Verify the state directory itself instead of this read-only one"
+            )
         yield
 
 

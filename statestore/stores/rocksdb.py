@@ -6,9 +6,11 @@ read and written by column family (`column_family.py`); `get`, `scan` and the li
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +32,7 @@ from statestore.model import TopicPartition
 from statestore.stores.abandoned import is_abandoned, leave_open
 from statestore.stores.column_family import ColumnFamily, read_only_error
 from statestore.stores.foreign_files import find_foreign_file
+from statestore.stores.linked_view import linked
 from statestore.stores.manifest import check_manifest
 from statestore.stores.rocksdb_errors import translate
 from statestore.stores.rocksdb_options import ConfigSetter, Memory, options
@@ -132,7 +135,7 @@ class RocksDB:
     made
         Those of them that are made where they are missing; None: all. `default` always is.
     read_only
-        Open without taking RocksDB's lock and without changing the directory.
+        Open without taking RocksDB's lock and without changing the directory, which may be on a read-only mount.
     store
         Name of the store, for errors and for `config_setter`.
     config_setter
@@ -167,6 +170,7 @@ class RocksDB:
         self._read_only = read_only
         self._db: Rdict | None = None
         self._handles: dict[str, Handle] = {}
+        self._view = ExitStack()
         self._write_options = WriteOptions()
         self._write_options.disable_wal = True
         self._families: dict[str, ColumnFamily] = {}
@@ -188,13 +192,16 @@ class RocksDB:
         else:
             directory.mkdir(parents=True, exist_ok=True)
         access = AccessType.read_only(False) if read_only else AccessType.read_write()
-        config = directory / _ROCKSDICT_CONFIG
+        opened = directory
+        if read_only and not os.access(directory, os.W_OK):
+            opened = self._view.enter_context(linked(directory))
+        config = opened / _ROCKSDICT_CONFIG
         found_config = config.exists()
         # One set of options: all column families share the block cache, as in Kafka Streams.
         set_up = options(store, config_setter, memory, sst_files=sum(1 for _ in directory.glob("*.sst")))
         try:
             self._db = Rdict(
-                str(directory),
+                str(opened),
                 options=set_up,
                 column_families=dict.fromkeys(names, set_up),
                 access_type=access,
@@ -472,6 +479,7 @@ class RocksDB:
                     rdict.close()
             except Exception as error:  # see translate
                 first = first or error
+        self._view.close()
         if first is not None:
             raise translate(first, self.directory) from first
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from statestore.errors import DiskSpaceError, LockedError, StoreAccessError, StoreCorruptedError
+from statestore.stores.linked_view import without_views
 
 #: What the operating system says through RocksDB when nothing is wrong with the data.
 _NO_SPACE = ("No space left", "Disk quota exceeded")
@@ -24,7 +25,7 @@ def translate(error: Exception, directory: Path) -> Exception:
 
     rocksdict raises plain `Exception` whose text begins with RocksDB's status code; there is nothing else to go by.
     """
-    text = str(error)
+    text = without_views(str(error))
     if "/LOCK:" in text or "lock hold by" in text:
         return LockedError(f"{directory} is open in another process: {text}")
     if any(sign in text for sign in _NO_SPACE):

@@ -180,7 +180,7 @@ def _look(spec: StorePartitionSpec, options: VerifyOptions) -> Inspection:
 
 def _verify(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) -> VerifyRow:
     try:
-        with locked_task(spec.paths, spec.lock_wait_s):
+        with locked_task(spec.paths, spec.lock_wait_s, reading=True):
             return check(spec, replace(options, give_way=partial(give_way, spec.paths)), cluster)
     except (LockedError, InvalidStateError) as error:
         return _not_seen(spec, options, error)
@@ -321,7 +321,7 @@ def _seen(specs: Sequence[StorePartitionSpec], options: VerifyOptions) -> list[I
     for paths, of_task in groupby(in_order, lambda at: specs[at].paths):
         task = list(of_task)
         try:
-            with locked_task(paths, wait_s=0):
+            with locked_task(paths, wait_s=0, reading=True):
                 for at in task:
                     seen[at] = _seen_alone(specs[at], options)
         except (LockedError, InvalidStateError) as error:
@@ -344,7 +344,7 @@ def _with_locks_held(
     with ExitStack() as held:
         for specs in tasks:
             try:
-                held.enter_context(locked_task(specs[0].paths, max(0.0, deadline - time.monotonic())))
+                held.enter_context(locked_task(specs[0].paths, max(0.0, deadline - time.monotonic()), reading=True))
                 seen += [_seen_alone(spec, options) for spec in specs]
             except (LockedError, InvalidStateError) as error:
                 seen += [_not_seen(spec, options, error) for spec in specs]

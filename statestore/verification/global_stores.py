@@ -69,7 +69,7 @@ def verify_global(spec: StorePartitionSpec, options: VerifyOptions = _SCAN) -> V
         If Kafka cannot be asked: that says nothing about the store.
     """
     try:
-        with locked_task(spec.paths, spec.lock_wait_s):
+        with locked_task(spec.paths, spec.lock_wait_s, reading=True):
             return check_global(spec, replace(options, give_way=partial(give_way, spec.paths)))
     except LockedError as error:
         row = _row(spec, Status.LOCKED, Action.LATER, str(error))

@@ -43,7 +43,7 @@ def reading(
                     f"option read: {store.directory} is not live in a state directory, so it has no task to lock; "
                     "read it as live"
                 )
-            lock.enter_context(locked(store.paths, lock_wait_s))
+            lock.enter_context(locked(store.paths, lock_wait_s, reading=True))
         databases = open_databases(store, store_format, wanted)
         try:
             if mode == "snapshot":

@@ -261,7 +261,7 @@ def unreadable_is_damaged() -> Iterator[None]:
         raise StoreCorruptedError(f"{error}: it cannot be read; check the disk, and restore the store") from error
 
 
-def of_os_error(error: OSError) -> StateStoreError:
+def of_os_error(error: OSError) -> InputError:
     """Return the library's error for an error of the operating system."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskSpaceError(f"no space is left on the device: {error}; free some, then run again")

@@ -34,13 +34,14 @@ class Status(StrEnum):
     REPARTITIONED = "REPARTITIONED"
     UNKNOWN_FORMAT = "UNKNOWN_FORMAT"
     OLD_FORMAT = "OLD_FORMAT"
+    STALE = "STALE"
     UNDETERMINED = "UNDETERMINED"
     LOCKED = "LOCKED"
 
     @property
     def healthy(self) -> bool:
         """True if no action is needed."""
-        return self in (Status.OK, Status.EMPTY, Status.OLD_FORMAT)
+        return self in (Status.OK, Status.EMPTY, Status.OLD_FORMAT, Status.STALE)
 
     @property
     def is_found_by_rows(self) -> bool:

@@ -25,6 +25,7 @@ _LEVELS: dict[Status, Level] = {
     Status.OK: "good",
     Status.EMPTY: "good",
     Status.OLD_FORMAT: "notice",
+    Status.STALE: "notice",
     Status.LOCKED: "busy",
     Status.LAGGING: "warn",
 }

@@ -25,7 +25,7 @@ class Listed(NamedTuple):
     committed
         Offset of the last changelog record in the store when we last left it; None if there is no record of it.
     state
-        `missing`, `in use`, `sealed`, or `closed` without a seal.
+        `missing`, `in use`, `sealed`, or `closed` without a seal; `stale` or `undetermined` as the statuses.
     note
         Why it cannot be verified or restored as it is, and what to do.
     """
@@ -56,8 +56,9 @@ def listed(chosen: Chosen, topics: Topics) -> list[Listed]:
     for store in chosen.discovered:
         if store.trouble is not None:
             topic = store.changelog.topic if store.changelog else ""
-            state = store.trouble if store.trouble in ("missing", "in use") else ""
-            where = (store.application, store.name, None)
+            state = store.trouble if store.trouble in ("missing", "in use", "stale", "undetermined") else ""
+            task = str(store.tasks[0]) if store.trouble == "stale" else None
+            where = (store.application, store.name, task)
             rows.append(Listed(*where, "", "", None, topic, None, None, None, state, store.problem))
     for application, name, error in chosen.failures():
         rows.append(Listed(application, name, None, "", "", None, "", None, None, None, "", str(error)))

@@ -121,7 +121,7 @@ def restore(
         judged = written if asked.reports_dir is not None and asked.definitions is None else None
         steps = next_steps.after_restore(report.rows, chosen, judged, request.target)
     output.say_next(steps, json)
-    left = [*chosen.troubled("missing"), *chosen.troubled("damaged")]
+    left = [*chosen.troubled("missing"), *chosen.troubled("damaged"), *chosen.troubled("undetermined")]
     code = restoring.exit_code(report.rows) or (1 if left else 0)
     export_report(report, code)
     raise typer.Exit(code)

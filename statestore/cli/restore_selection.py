@@ -58,7 +58,7 @@ def stores_to_restore(
     """
     chosen.require_free()
     chosen.require_known()
-    gone = [*chosen.troubled("missing"), *chosen.troubled("damaged")]
+    gone = [*chosen.troubled("missing"), *chosen.troubled("damaged"), *chosen.troubled("undetermined")]
     if gone and (not chosen.specs or any(store.name in chosen.named for store in gone)):
         raise InputError(
             _listed(f"{len(gone)} stores need a description. Add it, or name other stores with --store:", gone)
@@ -66,7 +66,8 @@ def stores_to_restore(
     unknown = [*chosen.troubled("unknown"), *chosen.troubled("needed")]
     if named := [store for store in unknown if store.name in chosen.named]:
         raise UnknownFormatError(_listed(f"{len(named)} stores cannot be restored:", named))
-    for store in (*unknown, *gone, *chosen.troubled("unlogged"), *chosen.troubled("in memory")):
+    skipped = [*chosen.troubled("unlogged"), *chosen.troubled("in memory"), *chosen.troubled("stale")]
+    for store in (*unknown, *gone, *skipped):
         print(f"statestore: {store.label} is skipped: {store.problem}", file=sys.stderr)
     others = [spec for spec in chosen.specs if spec.is_global and spec.global_kind != "table"]
     for spec in others:

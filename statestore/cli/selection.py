@@ -22,7 +22,7 @@ from statestore.discovery.known_stores_file import read_known
 from statestore.discovery.partitions import FailedStore, discovered_specs, failed_stores, store_partition_specs
 from statestore.discovery.shapes_file import read_shapes, with_shapes
 from statestore.discovery.store import DiscoveredStore
-from statestore.errors import InputError, LockedError, UnknownApplicationError, UnknownStoreError
+from statestore.errors import InputError, LockedError, UnknownApplicationError, UnknownStoreError, of_os_error
 from statestore.metastore.claims import require_own
 from statestore.metastore.definition_files import load_definitions
 from statestore.model import StoreSelector
@@ -260,10 +260,10 @@ def choose(asked: PartitionSelection, topics: Topics, *, certain: bool = False) 
     for name in others:
         try:
             discovered += discover(asked.where, topics, name, said, known=known[name], here_only=asked.here_only)
-        except InputError as error:
+        except (InputError, OSError) as error:
             if len(names) == 1 or name in asked.applications:
                 raise
-            failed[name] = error
+            failed[name] = error if isinstance(error, InputError) else of_os_error(error)
             known.pop(name)
     wanted = {text.partition(":")[0] for text in asked.stores}
     wanted -= {name for name, hint in said.items() if hint.engine == "in_memory"}

@@ -68,6 +68,8 @@ def rows_without_work(chosen: Chosen, topics: Topics) -> list[VerifyRow]:
         "unknown": unknown,
         "needed": unknown,
         "damaged": (Status.CORRUPT, Action.BY_HAND),
+        "stale": (Status.STALE, Action.NONE),
+        "undetermined": (Status.UNDETERMINED, Action.BY_HAND),
     }
     for trouble, (status, action) in outcomes.items():
         for store in chosen.troubled(trouble):

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypedDict
 
 from statestore.changelog.streams_group import streams_group
 from statestore.changelog.topics import Topics
@@ -26,6 +29,7 @@ from statestore.discovery.hints import Hint
 from statestore.discovery.known_store import KnownStore
 from statestore.discovery.log_headers import sampled_header
 from statestore.discovery.partitions import discovered_specs
+from statestore.discovery.places import Place, Placed, Use, placed, use_of
 from statestore.discovery.shape import StoreShape, shape_of, telling_shape
 from statestore.discovery.store import DiscoveredStore, Shape, StoreEvidence, discovered_store
 from statestore.discovery.store_directory import LiveStore
@@ -42,7 +46,7 @@ from statestore.errors import (
     unreadable_is_damaged,
 )
 from statestore.kinds.versioned import COMPACTION_LAG
-from statestore.model import TaskId, TopicPartition, changelog_topic
+from statestore.model import TaskId, TopicPartition, changelog_topic, repartition_topic
 from statestore.partition.spec import GLOBAL_TASK, ChangelogSpec
 from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.lock import locked
@@ -87,10 +91,11 @@ def discover(
     tasks = tasks_in(state_dir, application)
     stores, others = stores_in(state_dir, application)
     here: dict[str, list[LiveStore]] = {}
-    for found in stores:
-        here.setdefault(found.name, []).append(found)
+    for store in stores:
+        here.setdefault(store.name, []).append(store)
     logged = logged_stores(where, topics, application)
-    known = _still_true(topics, known or {})
+    before = known or {}
+    known = _still_true(topics, before)
     if not tasks and not logged and not known and not any(hint.changelog for hint in hints.values()):
         raise UnknownApplicationError(
             f"no application {application!r}: {state_dir} has no directory of that name with tasks in it, and there is "
@@ -100,15 +105,35 @@ def discover(
     _check_hints(application, hints, sorted({*here, *logged, *known}), where)
     deadline = time.monotonic() + lock_wait_s
     names = sorted({*here, *logged, *hints, *known})
+    groups = _subtopologies(where, application)
+    places, in_use = {}, {}
+    for name in names:
+        try:
+            log = _changelog(hints.get(name), before.get(name)) or changelog_topic(application, name)
+            places[name] = placed(
+                here.get(name, ()),
+                hints.get(name, Hint()),
+                groups.get(log),
+                before.get(name),
+                partial(_use, topic=log, deadline=deadline),
+                same_log=name not in before or name in known,
+                **_supporting(topics, application, name, log, here.get(name, ())),
+            )
+        except LockedError as error:
+            places[name], in_use[name] = Placed(here.get(name, ())), error
+    here = {name: [*found.live] for name, found in places.items()}
     shapes = {
-        name: _shape(here.get(name, ()), deadline, _changelog(hints.get(name), known.get(name))) for name in names
+        name: in_use.get(name) or _shape(here[name], deadline, _changelog(hints.get(name), known.get(name)))
+        for name in names
     }
     said = {name: _completed(hints.get(name, Hint()), known.get(name), shapes[name]) for name in names}
+    for name, found in places.items():
+        if found.subtopology is not None and hints.get(name, Hint()).subtopology is None:
+            said[name] = said[name].model_copy(update={"subtopology": found.subtopology})
     topic_of = {name: said[name].changelog or _topic(application, name, shapes[name]) for name in names}
     unplaced = {name for name in names if not here.get(name) and said[name].subtopology is None}
-    if logging_tasks := _subtopologies(where, application) if unplaced else {}:
-        for name in unplaced:
-            said[name] = said[name].model_copy(update={"subtopology": logging_tasks.get(topic_of[name])})
+    for name in unplaced:
+        said[name] = said[name].model_copy(update={"subtopology": groups.get(topic_of[name])})
     described = topics.describe(sorted(set(topic_of.values())))
     for name, hint in hints.items():
         if hint.changelog is not None and hint.changelog not in described:
@@ -119,7 +144,10 @@ def discover(
 
     result = []
     for name in names:
-        hint, partitions = said[name], here.get(name, [])
+        hint, partitions = said[name], here[name]
+        result += _not_live(application, name, places[name])
+        if places[name].problem:
+            continue
         if hint.engine == "in_memory":
             continue
         by_user = hints.get(name, Hint())
@@ -128,8 +156,7 @@ def discover(
         is_global = any(found.task == GLOBAL_TASK for found in partitions)
         if partitions and not is_global and by_user.global_kind is not None:
             raise InputError(f"{partitions[0].directory} is that of a task's store, not of a global one; correct it")
-        before = known.get(name)
-        is_global = is_global or (not partitions and _is_global(hint, before))
+        is_global = is_global or (not partitions and _is_global(hint, known.get(name)))
         # Of topics named otherwise, a store itself names an input only; a user may name one that nobody else writes.
         if (
             changelog is not None
@@ -148,12 +175,50 @@ def discover(
             application, name, partitions, shapes[name], changelog, config, header, known.get(name), by_user
         )
         should_have = [GLOBAL_TASK] if is_global else _tasks(partitions, hint, changelog, tasks if here_only else None)
-        result.append(_with_end(discovered_store(evidence, hint, should_have), where, topics))
+        made = replace(discovered_store(evidence, hint, should_have), stale=places[name].offsets)
+        result.append(_with_end(made, where, topics))
     left = [
         DiscoveredStore(application, other.path.name).with_problem("unknown", f"{other.path}: {other.reason}")
         for other in others
     ]
     return result + left
+
+
+def _use(store: LiveStore, topic: str, deadline: float) -> Use:
+    """Look at the use of a directory under its task's lock."""
+    with locked(store.paths, max(deadline - time.monotonic(), 0), reading=True):
+        return use_of(store, topic)
+
+
+class _Supporting(TypedDict):
+    policy: str
+    repartitioned: bool
+
+
+def _supporting(topics: Topics, application: str, name: str, log: str, here: Sequence[LiveStore]) -> _Supporting:
+    """Return what topics show of a store that has directories in several places, as arguments of `placed`."""
+    if len({Place.of(store) for store in here}) < 2:
+        return {"policy": "", "repartitioned": False}
+    repartition = repartition_topic(application, name)
+    found = topics.describe([log, repartition])
+    config = topics.topic_configs([log])[log] if log in found else {}
+    return {"policy": config.get("cleanup.policy", ""), "repartitioned": repartition in found}
+
+
+def _not_live(application: str, name: str, found: Placed) -> list[DiscoveredStore]:
+    """Return the stale directories of a store, or all of them if it is unknown which are stale."""
+    if found.problem:
+        tasks = tuple(sorted({store.task for store in found.live}))
+        store = DiscoveredStore(application, name, tasks=tasks, here=frozenset(tasks))
+        return [store.with_problem("undetermined", found.problem)]
+    return [
+        DiscoveredStore(application, name, tasks=(store.task,), here=frozenset({store.task})).with_problem(
+            "stale",
+            f"{store.directory} is left from a former topology: {found.why}. The application no longer uses it. "
+            "Nothing deletes it automatically",
+        )
+        for store in found.stale
+    ]
 
 
 def _subtopologies(where: Installation, application: str) -> Mapping[str, int]:

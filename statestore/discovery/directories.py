@@ -103,7 +103,7 @@ def stores_named(
     if name is None:
         return [store for store in stores if partitions is None or store.task.partition in partitions]
     _checked("store", name)
-    here = {store.task: store for store in stores if store.name == name}
+    here = {store.task: store for store in _live(state_dir, [store for store in stores if store.name == name])}
     if not here:
         reason = next((f"; {other.path}: {other.reason}" for other in others if other.path.name == name), "")
         known = ", ".join(sorted({store.name for store in stores})) or "none"
@@ -143,6 +143,31 @@ def stores_at(
         if asked is not None:
             raise InputError(f"{path} is one partition of one store: leave option {option} out")
     return [store]
+
+
+def _live(state_dir: Path, stores: Sequence[LiveStore]) -> Sequence[LiveStore]:
+    """Return the directories of a store that are live, if a former topology has left others behind.
+
+    Raises
+    ------
+    InputError
+        If only a verification can find that out.
+    """
+    from statestore.discovery.known_stores_file import read_known  # only here: it imports this module
+    from statestore.discovery.places import Place, place_of
+
+    places = {Place.of(store) for store in stores}
+    if len(places) < 2:
+        return stores
+    application, name = stores[0].application, stores[0].name
+    live = place_of(read_known(state_dir, application).get(name))
+    if live not in places:
+        raise InputError(
+            f"store {name} has the directories {' and '.join(str(store.directory) for store in stores)}. One of them "
+            f"is left from a former topology. Run `statestore verify --application {application}`, which records "
+            "which one is live; or read its own directory by its path"
+        )
+    return [store for store in stores if Place.of(store) == live]
 
 
 def _tasks_with(

@@ -42,6 +42,9 @@ class KnownStore(BaseModel):
         It is a global store.
     global_kind, global_said
         How that is filled, and whether somebody has said so, as of `StorePartitionSpec`.
+    stale
+        By directory that was left from a former topology, below the application's: the offset of the last changelog
+        record in it, -1 if it has none.
     seen_ms
         When it was seen so last, ms since the epoch.
     """
@@ -61,6 +64,7 @@ class KnownStore(BaseModel):
     is_global: bool = False
     global_kind: GlobalKind | None = None
     global_said: bool = False
+    stale: Mapping[str, int] = {}
     seen_ms: int = 0
 
     @property

@@ -151,6 +151,7 @@ def learned(
                 is_global=is_global,
                 global_kind=store.global_kind or ("table" if is_global and store.name in tables else None),
                 global_said=store.global_said,
+                stale=store.stale,
                 seen_ms=now_ms,
                 **topic,
             )

@@ -32,7 +32,7 @@ from statestore.stores.segments import segment_interval_ms
 _NOTHING_SAID = {"kind": None, "format": None}
 _LEFT_ALONE = "Nothing was changed. Leave the store to Kafka Streams, which restores it itself."
 
-Trouble = Literal["needed", "damaged", "unknown", "unlogged", "in memory", "missing", "in use"]
+Trouble = Literal["needed", "damaged", "unknown", "unlogged", "in memory", "missing", "in use", "stale", "undetermined"]
 #: A store's shape, or why none is known: it is none that we know, or all of it is in use; None: none can be read.
 Shape = StoreShape | UnknownFormatError | LockedError | None
 
@@ -56,8 +56,8 @@ class DiscoveredStore:
     trouble
         What sort of problem that is: an option is `needed`; it is needed because the store is `damaged`, and no
         database of it can be read; the store is in a format that is `unknown`; it is `unlogged`; it is kept
-        `in memory`; its directory is `missing` and only its topic is known; or it could not be looked into because it
-        is `in use`.
+        `in memory`; its directory is `missing` and only its topic is known; it could not be looked into because it is
+        `in use`; its directory is `stale`, left from a former topology; or it is `undetermined` which directory is.
     described
         What a user says or has said that it is, where nothing else shows it; empty if nothing.
     shown
@@ -70,6 +70,8 @@ class DiscoveredStore:
         By changelog partition: the offset of a record that a store here is known to have.
     global_kind, global_said
         How a global store is filled, as of `StorePartitionSpec`.
+    stale
+        Its stale directories, as of `KnownStore`.
     """
 
     application: str
@@ -87,6 +89,7 @@ class DiscoveredStore:
     applied: Mapping[TopicPartition, int] = field(default_factory=dict)
     global_kind: GlobalKind | None = None
     global_said: bool = False
+    stale: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def label(self) -> str:

@@ -139,7 +139,7 @@ def test_an_application_without_its_input_topic_does_not_stop_the_others(run: Pr
         (sick.name, "-", "UNDETERMINED"),
     ]
 
-    validated = validate.run(ValidateRequest(), settings, catalogue, "run-3")
+    validated = validate.run(ValidateRequest(applications=(sick.name, healthy.name)), settings, catalogue, "run-3")
     verdicts = {row.label: row.verdict for row in validated.rows}
     assert verdicts == {
         f"{healthy.name}/by-value/1_0": "passed",

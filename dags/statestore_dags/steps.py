@@ -190,7 +190,7 @@ def told(asset: Asset, report: XComArg) -> XComArg:
     def processed(report: str, outlet_events: Any = None) -> None:
         path = location(report)
         with bad_input_fails(), reports_access():
-            # Where every job has failed there is none.
+            # If every job failed, the run has no report.
             found = read_report(path, ProcessReport) if path.exists() else None
         failed = set() if found is None else {row.application for row in found.rows if not row.healthy}
         done = [] if found is None else [name for name in found.applications if name not in failed]

@@ -60,7 +60,7 @@ def _verify(piece: _Piece) -> list[VerifyRow]:
 
 
 def rows_without_work(chosen: Chosen, topics: Topics) -> list[VerifyRow]:
-    """Return rows of stores that cannot be looked at: of failed applications, in use, left alone, unknown, or gone."""
+    """Return rows of stores that were not verified: their applications failed, or they are in use, unknown, or gone."""
     rows = [undetermined(found) for found in chosen.failures()]
     unknown = Status.UNKNOWN_FORMAT, Action.BY_HAND
     outcomes = {

@@ -1,8 +1,7 @@
 """Links to a store's files, so that RocksDB can open them while the store is in use, without changing it.
 
-Nothing is locked and nothing written where a store lies: RocksDB is given a view of it (`stores/linked_view.py`). Once
-it has opened the files, the owner may write, compact and remove files as it likes: what is read is the store as it was
-on disk.
+Nothing is locked and nothing written where a store lies: RocksDB opens a view of it (`stores/linked_view.py`). After
+that, the owner may write, compact and remove files: RocksDB reads the store as it was on disk.
 
 If the owner changes files while they are being opened, they are opened again.
 """

@@ -53,7 +53,7 @@ def _link(directory: Path, view: Path, held: ExitStack) -> Path:
     view.mkdir()
     current = directory / "CURRENT"
     with suppress(FileNotFoundError):  # RocksDB says what is missing
-        # The MANIFEST before the list of files: what it names was there then, or is missed when it is opened.
+        # The MANIFEST is copied before the files are listed. If a file that it names is gone by then, opening fails.
         shutil.copyfile(current, view / current.name)
         name = current.read_text(encoding="ascii", errors="replace").strip()
         if _MANIFEST.fullmatch(name):

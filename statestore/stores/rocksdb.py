@@ -216,8 +216,8 @@ class RocksDB:
             self.close()
             raise
         except Exception as error:  # see translate
-            self.close()
             told = translate(error, directory)
+            self.close()
             is_refusal = isinstance(told, StoreCorruptedError) or not isinstance(told, StateStoreError)
             if is_refusal and config_setter is not None and _is_usable_without(directory, names):
                 raise InputError(
@@ -479,9 +479,10 @@ class RocksDB:
                     rdict.close()
             except Exception as error:  # see translate
                 first = first or error
+        told = None if first is None else translate(first, self.directory)
         self._view.close()
-        if first is not None:
-            raise translate(first, self.directory) from first
+        if told is not None:
+            raise told from first
 
     def _open(self) -> Rdict:
         if self._db is None:

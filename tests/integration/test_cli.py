@@ -125,7 +125,7 @@ def test_damage_ends_with_1_and_is_named(application: Application, run: Run, mon
 
 @pytest.fixture
 def beside_sick(application: Application, run: Run, tmp_path: Path) -> Run:
-    """Run the command on all applications, one of which has no input topic."""
+    """Run the command on two applications. One has no input topic."""
     sick = application.definition.model_copy(update={"name": unique("sick"), "input_topic": unique("gone")})
     (tmp_path / "definitions").mkdir()
     for definition in (application.definition, sick):

@@ -20,7 +20,7 @@ from tests.integration.broker import T0
 
 START = T0 - T0 % 60_000
 NOBODY = 65534
-#: The command in a mount namespace of its own, where its last argument but one is mounted read-only.
+#: Runs a command in a separate mount namespace, in which the first argument is mounted read-only.
 _MOUNTED = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
 #: Root without the capabilities that let it write everywhere.
 _UNPRIVILEGED = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search,-fowner,-chown,-sys_admin"]

@@ -43,6 +43,7 @@ from statestore.errors import (
 from statestore.formats.value_format import TIMESTAMPED_COLUMN_FAMILY
 from statestore.metastore.metastore import Metastore
 from statestore.statedir.lock import locked
+from statestore.stores import linked_view
 from statestore.stores.rocksdb import RocksDB
 from statestore.stores.scan import ScannedDatabase
 from tests.integration.broker import unique
@@ -350,7 +351,7 @@ def test_a_store_is_opened_again_if_its_files_change_meanwhile(tmp_path: Path, m
     files.fill()
     expected = read(files.options)
     families = [TIMESTAMPED_COLUMN_FAMILY, "default"]
-    original: Callable[..., Path] = links._link
+    original: Callable[..., Path] = linked_view._link
     tries = 0
 
     def link_and_be_overtaken(directory: Path, view: Path, held: ExitStack) -> Path:
@@ -364,7 +365,7 @@ def test_a_store_is_opened_again_if_its_files_change_meanwhile(tmp_path: Path, m
         return linked
 
     reader = reader_of(files.options)
-    monkeypatch.setattr(links, "_link", link_and_be_overtaken)
+    monkeypatch.setattr(linked_view, "_link", link_and_be_overtaken)
     assert [row for batch in batches_of(reader) for row in batch.to_pylist()] == expected
     assert tries == 2
 
@@ -374,7 +375,7 @@ def test_files_that_change_each_time_they_are_opened_are_no_damage(
 ) -> None:
     files = StoreFiles(tmp_path, defined("counts"))
     files.fill()
-    original: Callable[..., Path] = links._link
+    original: Callable[..., Path] = linked_view._link
     tries = 0
 
     def link_and_be_overtaken(directory: Path, view: Path, held: ExitStack) -> Path:
@@ -387,7 +388,7 @@ def test_files_that_change_each_time_they_are_opened_are_no_damage(
         return linked
 
     reader = reader_of(files.options)
-    monkeypatch.setattr(links, "_link", link_and_be_overtaken)
+    monkeypatch.setattr(linked_view, "_link", link_and_be_overtaken)
     monkeypatch.setattr(links, "_FOR_S", 0.1)
     with pytest.raises(RetryError, match="changed each time they were opened"):
         list(batches_of(reader))

@@ -154,20 +154,20 @@ def _live(state_dir: Path, stores: Sequence[LiveStore]) -> Sequence[LiveStore]:
         If only a verification can find that out.
     """
     from statestore.discovery.known_stores_file import read_known  # only here: it imports this module
-    from statestore.discovery.places import Place, place_of
+    from statestore.discovery.places import Place, place_name
 
-    places = {Place.of(store) for store in stores}
-    if len(places) < 2:
+    if not stores:
         return stores
     application, name = stores[0].application, stores[0].name
-    live = place_of(read_known(state_dir, application).get(name))
-    if live not in places:
+    known = read_known(state_dir, application).get(name)
+    live = [store for store in stores if known is None or place_name(store) not in known.stale]
+    if len({Place.of(store) for store in live}) != 1:
         raise InputError(
-            f"store {name} has the directories {' and '.join(str(store.directory) for store in stores)}. One of them "
-            f"is left from a former topology. Run `statestore verify --application {application}`, which records "
-            "which one is live; or read its own directory by its path"
+            f"store {name} has the directories {' and '.join(str(store.directory) for store in stores)}, and a former "
+            f"topology may have left them. Run `statestore verify --application {application}`, which records which "
+            "are live; or read one directory by its path"
         )
-    return [store for store in stores if Place.of(store) == live]
+    return live
 
 
 def _tasks_with(

@@ -227,7 +227,7 @@ class _Places:
         offsets = {}
         for store in stale:
             with suppress(LockedError):
-                offsets[_name(store)] = self.use(store).committed
+                offsets[place_name(store)] = self.use(store).committed
         if live is not None:
             return Placed(self.places[live], stale, live.subtopology, offsets, why)
         return Placed((), stale, subtopology, offsets, why)
@@ -235,7 +235,7 @@ class _Places:
     def is_unused(self, place: Place, known: KnownStore) -> bool:
         """Return whether the last verification found all directories of a place stale, and none was used since."""
         stores = self.places[place]
-        recorded = [known.stale.get(_name(store)) for store in stores]
+        recorded = [known.stale.get(place_name(store)) for store in stores]
         return None not in recorded and recorded == [self.use(store).committed for store in stores]
 
     def last_used(self, left: Sequence[Place]) -> Place | None:
@@ -247,7 +247,7 @@ class _Places:
         """Return the place that the last verification did not see, if it was written last; None if there is none."""
         before = place_of(known)
         new = [place for place in left if place != before]
-        if before is None or len(new) != 1 or any(_name(store) in known.stale for store in self.places[new[0]]):
+        if before is None or len(new) != 1 or any(place_name(store) in known.stale for store in self.places[new[0]]):
             return None
         no_less = all(one.committed >= other.committed for one, other in self._pairs(new[0], before))
         return new[0] if self.is_newest(new[0], left) and (no_less or not same_log) else None
@@ -283,6 +283,6 @@ def _fits(place: Place, by_user: Hint) -> bool:
     )
 
 
-def _name(store: LiveStore) -> str:
+def place_name(store: LiveStore) -> str:
     """Directory of a store below the application's."""
     return str(store.directory.relative_to(store.state_dir / store.application))

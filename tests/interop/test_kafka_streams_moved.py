@@ -17,6 +17,8 @@ from statestore.errors import InputError
 from statestore.reports import VerifyRow
 from tests.integration.broker import T0, create_topic, delete_topic, produce
 
+pytestmark = pytest.mark.long  # Kafka Streams is started several times
+
 AT_LEAST_ONCE = {"processing.guarantee": "at_least_once"}
 TOTALS = [Store("totals")]
 

@@ -18,6 +18,8 @@ from stopped import Stopped
 
 from tests.integration.broker import T0
 
+pytestmark = pytest.mark.long  # Kafka Streams is started several times
+
 START = T0 - T0 % 60_000
 NOBODY = 65534
 #: Runs a command in a separate mount namespace, in which the first argument is mounted read-only.

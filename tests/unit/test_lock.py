@@ -327,3 +327,21 @@ def test_who_only_reads_gives_way_to_somebody_urgent_and_not_to_others(paths):
             assert {path.name for path in paths.own_dir.iterdir()} == {"lock", "wanted"}
             assert str(raised.value) == f"another process waits for task {paths.task} of app: it goes first"
         give_way(paths)  # it was killed
+
+
+def test_a_reader_that_may_not_write_creates_nothing_and_locks_what_is_there(paths, monkeypatch):
+    # Root may write everywhere, and not every machine lets a test mount: what the system says of access is made up.
+    monkeypatch.setattr(lock_module.os, "access", lambda path, mode: mode != os.W_OK)
+    with locked(paths, wait_s=0, reading=True):
+        assert not paths.own_dir.exists()
+        assert not paths.application_dir.exists()
+    monkeypatch.undo()
+    with locked(paths, wait_s=0):
+        pass
+    monkeypatch.setattr(lock_module.os, "access", lambda path, mode: mode != os.W_OK)
+    with locked(paths, wait_s=0, reading=True), locked(paths, wait_s=0, reading=True):
+        pass  # readers share
+    with child(hold_locks, paths) as (_, connection):
+        assert received(connection) == "held"
+        with pytest.raises(LockedError), locked(paths, wait_s=0, reading=True):
+            pass

@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from statestore.definitions.store import StoreDefinition
+from statestore.discovery.directories import stores_named
 from statestore.discovery.hints import Hint
 from statestore.discovery.known_store import KnownStore
+from statestore.discovery.known_stores_file import keep_known
 from statestore.discovery.places import Place, Use, placed
 from statestore.discovery.store_directory import LiveStore
+from statestore.errors import InputError
 from statestore.model import TaskId
 from statestore.partition.spec import GLOBAL_TASK
 
@@ -106,6 +109,18 @@ def test_offsets_of_another_changelog_are_not_compared():
     assert decide(OTHER_KIND, before=known(0))[2]
     found = placed([*OTHER_KIND], NOTHING, None, known(0), OTHER_KIND.__getitem__, same_log=False)
     assert [Place.of(one) for one in found.live] == [Place(0, True)]
+
+
+def test_a_store_that_is_read_by_its_name_has_one_place(tmp_path):
+    for task in ("0_0", "1_0"):
+        (tmp_path / "app" / task / "rocksdb" / "totals").mkdir(parents=True)
+    with pytest.raises(InputError, match="statestore verify --application app"):
+        stores_named(tmp_path, "app", "totals")
+    keep_known(tmp_path, "app", {"totals": known(1, stale={"0_0/rocksdb/totals": 49})})
+    assert [str(one.task) for one in stores_named(tmp_path, "app", "totals")] == ["1_0"]
+    (tmp_path / "app/1_0/rocksdb/totals").rmdir()
+    with pytest.raises(InputError, match="0_0/rocksdb/totals, and a former topology"):
+        stores_named(tmp_path, "app", "totals")
 
 
 def test_global_stores_are_left_as_they_are():

@@ -319,7 +319,7 @@ def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
     else:
         found = verify(store)
         row = row.model_copy(update={"status": found.status})
-        with locked_task(store.paths, store.lock_wait_s):
+        with locked_task(store.paths, store.lock_wait_s, reading=True):
             catch_up = find_catch_up(spec, found)
         decided = decide_mode(spec, found) if catch_up is None else DecidedMode("tail", catch_up.row(found), None)
         committed = decided.found.committed

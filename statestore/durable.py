@@ -4,6 +4,8 @@ A writer fills a hidden file beside the one that it replaces:
 
     .<name>.partial     one writer at a time; what a killed one left is written over
     .<name>.<random>    one of several writers; whoever owns the directory removes what a killed one left
+
+If that is longer than a file system allows, a digest takes the place of the name.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from pathlib import Path
 from uuid import uuid4
 
 _CHECKSUM = "\nsha256 "
+#: Bytes that a file name may have (NAME_MAX of Linux).
+LONGEST_NAME = 255
 
 
 def sync_directory(directory: Path) -> None:
@@ -80,7 +84,7 @@ def write_atomically(path: Path, content: str | bytes, *, mode: int = 0o666) -> 
 
 
 def _write(path: Path, content: str | bytes, *, several_writers: bool, durable: bool, mode: int = 0o666) -> None:
-    partial = path.with_name(f".{path.name}.{uuid4().hex if several_writers else 'partial'}")
+    partial = _partial(path, uuid4().hex if several_writers else "partial")
     try:
         descriptor = _opened(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
         try:
@@ -91,6 +95,13 @@ def _write(path: Path, content: str | bytes, *, several_writers: bool, durable: 
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def _partial(path: Path, suffix: str) -> Path:
+    name = f".{path.name}.{suffix}"
+    if len(os.fsencode(name)) > LONGEST_NAME:
+        name = f".{_checksum(os.fsencode(path.name))}.{suffix}"
+    return path.with_name(name)
 
 
 def _opened(path: Path, flags: int, mode: int) -> int:

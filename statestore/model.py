@@ -14,8 +14,10 @@ from pydantic import AfterValidator
 
 from statestore.errors import InputError
 
-# Kafka's topic characters. 100 leaves room for `<application>-<store>-changelog` within Kafka's 249.
-_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}")
+#: Kafka's rule for topics, which Kafka Streams also applies to stores, and so to an `application.id` with stores.
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+#: Names that lead to other directories: two of the file system, and the one in which `statedir` keeps its files.
+_NOT_NAMES = (".", "..", ".statestore")
 #: A log of commands says the same names again and again.
 _REMEMBERED_NAMES = 4_096
 
@@ -23,10 +25,10 @@ _REMEMBERED_NAMES = 4_096
 @lru_cache(_REMEMBERED_NAMES)
 def check_name(name: str) -> str:
     """Return `name` if it may stand in a topic name and in a path, otherwise raise ValueError."""
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name) or name in _NOT_NAMES:
         raise ValueError(
-            f"{name!r:.120} is not a valid name: expected 1 to 100 of a-z A-Z 0-9 . _ -, starting with a letter or "
-            "digit"
+            f"{name!r:.260} is not a valid name: expected 1 to 249 of a-z A-Z 0-9 . _ -, as Kafka does, and none of "
+            f"{' '.join(_NOT_NAMES)}"
         )
     return name
 

@@ -24,6 +24,8 @@ from statestore.model import (
 _MAX_TIMES_BYTES = 3_000
 
 _TIME_BYTES = 12
+#: Characters of a topic's name, at most.
+_MAX_TOPIC = 249
 
 
 #: Validation context: a definition like this one was complete and has passed the checks of the whole, which are not
@@ -148,6 +150,7 @@ class ApplicationDefinition(Definition):
 
     def _check(self) -> None:
         self._does_something()
+        self._topics_have_names_for_kafka()
         self._topics_and_stores_are_distinct()
         self._changelogs_are_their_stores()
         self._stores_are_not_of_the_dsl_alone()
@@ -159,6 +162,18 @@ class ApplicationDefinition(Definition):
             raise ValueError("expected a processor, aggregations, or both, found neither")
         if not self.stores:
             raise ValueError("expected at least one store, found none")
+
+    def _topics_have_names_for_kafka(self) -> None:
+        named = {changelog_topic(self.name, store.name) for store in self.stores}
+        named |= {
+            input_offsets_topic(self.name, repartition_topic(self.name, item.store)) for item in self.aggregations
+        }
+        longest = max(named, key=len)
+        if len(longest) > _MAX_TOPIC:
+            raise ValueError(
+                f"the names of the application and of a store are too long together: topic {longest!r:.280} has "
+                f"{len(longest)} characters, expected at most {_MAX_TOPIC}"
+            )
 
     def _topics_and_stores_are_distinct(self) -> None:
         names = [store.name for store in self.stores]

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from statestore.discovery.store_directory import LiveStore, StoreDirectory, segment_store, store_at
+from statestore.discovery.store_directory import DATABASE_FILE, LiveStore, StoreDirectory, segment_store, store_at
 from statestore.errors import InputError, UnknownApplicationError, UnknownStoreError
 from statestore.model import KEY_VALUE_DIRECTORY, TaskId, check_name
 from statestore.partition.spec import GLOBAL_TASK
@@ -33,8 +33,8 @@ class LeftAlone(NamedTuple):
 
 def applications_in(state_dir: Path) -> list[str]:
     """Return the applications that have a directory, in order."""
-    found = _directories(state_dir) if state_dir.is_dir() else ()
-    return sorted(path.name for path in found if not path.name.startswith(".") and _problem(path) is None)
+    found = [path for path in _directories(state_dir) if _problem(path) is None] if state_dir.is_dir() else []
+    return [path.name for path in found if not path.name.startswith(".") or tasks_in(state_dir, path.name)]
 
 
 def tasks_in(state_dir: Path, application: str) -> list[TaskId]:
@@ -61,10 +61,10 @@ def stores_in(state_dir: Path, application: str) -> tuple[list[LiveStore], list[
             if path.is_symlink():
                 raise InputError(f"{path} is a symbolic link, expected a directory; name the state directory itself")
         for path in _directories(task_dir):
-            if path.name.startswith("."):
-                continue
             segmented = path.name != KEY_VALUE_DIRECTORY
             for store in [path] if segmented else _directories(path):
+                if store.name.startswith(".") and not _is_store(store):
+                    continue  # such as the snapshots of a file system
                 reason = _problem(store) or (_foreign_segment(store) if segmented else None)
                 if reason is None:
                     stores.append(LiveStore(store.name, segmented, store, application, task, state_dir))
@@ -187,6 +187,12 @@ def _checked(what: str, name: str) -> str:
         return check_name(name)
     except ValueError as error:
         raise InputError(f"{what} {error}") from error
+
+
+def _is_store(path: Path) -> bool:
+    """Return whether a directory has a database or a segment in it."""
+    is_segment = (segment_store(found.name) == path.name for found in _directories(path))
+    return (path / DATABASE_FILE).exists() or any(is_segment)
 
 
 def _foreign_segment(store: Path) -> str | None:

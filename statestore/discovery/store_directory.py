@@ -15,7 +15,8 @@ from statestore.model import KEY_VALUE_DIRECTORY, TaskId
 from statestore.partition.spec import GLOBAL_TASK
 from statestore.statedir.paths import OWN_DIRECTORY, TaskPaths, task_paths
 
-_DATABASE_FILE = "CURRENT"
+#: File that each database has.
+DATABASE_FILE = "CURRENT"
 #: So many directories lie between a store and its task's at most: `quarantine/<store>/` are two.
 _LEVELS = 3
 _SEGMENT = re.compile(r"(?P<store>.+)\.(?P<start>[0-9]{1,19})")
@@ -115,7 +116,7 @@ def store_at(path: Path) -> StoreDirectory | None:
     InputError
         If it is one segment of a store.
     """
-    is_database = (path / _DATABASE_FILE).exists()
+    is_database = (path / DATABASE_FILE).exists()
     inside = [found.name for found in path.iterdir() if found.is_dir()]
     segments = [store for name in inside if (store := segment_store(name)) is not None]
     segmented = bool(segments) and len(segments) == len(inside) and len(set(segments)) == 1

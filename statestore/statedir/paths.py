@@ -11,11 +11,13 @@ Both are on one file system, so that a rename between them is atomic.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 
 from statestore.definitions.store import StoreDefinition
+from statestore.durable import LONGEST_NAME
 from statestore.formats import checkpoint_file
 from statestore.model import KEY_VALUE_DIRECTORY, TaskId, check_name
 from statestore.stores.last_use import last_use_file
@@ -124,7 +126,7 @@ class TaskPaths:
 
     def runs_lock(self, store: str) -> Path:
         """Lock of the sorted runs; never removed."""
-        return self.own_dir / f"runs-{store}.lock"
+        return self.own_dir / _file_of("runs", store, ".lock")
 
     @cached_property
     def replaced(self) -> Path:
@@ -153,27 +155,27 @@ class TaskPaths:
 
     def journal(self, store: str) -> Path:
         """Journal of a swap that has begun."""
-        return self.own_dir / f"swap-{store}.json"
+        return self.own_dir / _file_of("swap", store, ".json")
 
     def seal(self, store: str) -> Path:
         """The seal of the closed store."""
-        return self.own_dir / f"seal-{store}.json"
+        return self.own_dir / _file_of("seal", store, ".json")
 
     def digests(self, store: str) -> Path:
         """Digests of the store's SST files, which outlive the seal."""
-        return self.own_dir / f"digests-{store}.json"
+        return self.own_dir / _file_of("digests", store, ".json")
 
     def snapshot(self, store: str) -> Path:
         """Which snapshot of the archive the store grew from."""
-        return self.own_dir / f"snapshot-{store}.json"
+        return self.own_dir / _file_of("snapshot", store, ".json")
 
     def record(self, store: str) -> Path:
         """Record of the store."""
-        return self.own_dir / f"store-{store}.json"
+        return self.own_dir / _file_of("store", store, ".json")
 
     def memory_record(self, store: str) -> Path:
         """Record of an in-memory store."""
-        return self.own_dir / f"memory-{store}.json"
+        return self.own_dir / _file_of("memory", store, ".json")
 
     def recorded_stores(self) -> list[str]:
         """Names of the stores that there is a record of."""
@@ -188,6 +190,14 @@ class TaskPaths:
     def mode(self, store: str) -> Path:
         """Which openings of the store were ours, with transactions."""
         return last_use_file(self.own_dir, store)
+
+
+def _file_of(prefix: str, store: str, suffix: str) -> str:
+    """Name of a file about a store; of a store with too long a name, a digest takes the place of the name's end."""
+    name = f"{prefix}-{store}{suffix}"
+    if len(name) <= LONGEST_NAME:
+        return name
+    return f"{prefix}-{store[:150]}~{hashlib.sha256(store.encode()).hexdigest()[:32]}{suffix}"
 
 
 @lru_cache(maxsize=1024)

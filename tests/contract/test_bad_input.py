@@ -18,7 +18,7 @@ from tests.compositions import CHANGELOG, STORE, Composition, compositions
 #: Keys that are easily got wrong: empty, NUL-filled, the largest bytes, and 100 kB of either.
 KEYS = [b"", b"\0", b"\0" * 1000, b"a\0", b"a\0\0", b"\xff", b"\xff" * 20, b"\0" * 100_000, b"\xff" * 100_000]
 VALUES = [b"", b"\0", b"\xff" * 20, b"\0" * 100_000]
-BAD_NAMES = ["a/b", "/etc", "..", "../a", ".", "a\0b", "", "a b", ".hidden", "-a", "a" * 101, "ä", "a\n"]
+BAD_NAMES = ["a/b", "/etc", "..", "../a", ".", "a\0b", "", "a b", ".statestore", "a" * 250, "ä", "a\n"]
 
 
 class Bytes(StoreUnderTest):
@@ -144,7 +144,7 @@ def test_a_value_of_another_type_is_refused_at_the_call_and_leaves_no_trace(stor
 
 def test_a_bad_name_is_refused_before_any_path_is_made(composition, home):
     for name in BAD_NAMES:
-        with pytest.raises(ValueError, match="is not a valid name: expected 1 to 100 of"):
+        with pytest.raises(ValueError, match="is not a valid name: expected 1 to 249 of"):
             composition.supplier(name)
         custom = SimpleNamespace(name=name, get=None)
         with pytest.raises(ValueError, match="is not a valid name"):

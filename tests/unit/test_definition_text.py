@@ -205,7 +205,7 @@ def test_what_fits_together_is_told_by_all_that_decides_on_it() -> None:
         (("output_topics",), ["orders-customers-changelog"]),
         (("dead_letter_topic",), "placed"),
         (("input_topic",), "checked"),
-        (("name",), "o" * 101),
+        (("name",), "o" * 250),
         (("stores", 0, "changelog"), "other"),
         (("stores", 0, "name"), "seen"),
         (("stores", 2, "retention_ms"), 1),

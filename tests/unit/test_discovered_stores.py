@@ -817,7 +817,7 @@ def test_stores_are_found_by_their_directories(tmp_path):
 
 def test_what_is_no_store_is_left_alone_with_the_reason(tmp_path):
     (tmp_path / "app" / "0_0" / "custom" / "data").mkdir(parents=True)
-    (tmp_path / "app" / "0_0" / "rocksdb" / "_odd").mkdir(parents=True)
+    (tmp_path / "app" / "0_0" / "rocksdb" / "o dd").mkdir(parents=True)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "app" / "0_0" / "rocksdb" / "linked").symlink_to(tmp_path / "elsewhere")
     stores, others = stores_in(tmp_path, "app")
@@ -825,7 +825,7 @@ def test_what_is_no_store_is_left_alone_with_the_reason(tmp_path):
     reasons = {other.path.name: other.reason for other in others}
     assert reasons["custom"] == "data in it is not a segment, expected custom.<start in ms>"
     assert reasons["linked"] == "it is a symbolic link, expected a directory"
-    assert "'_odd' is not a valid name" in reasons["_odd"]
+    assert "'o dd' is not a valid name" in reasons["o dd"]
 
 
 @pytest.mark.parametrize("linked", ["app", "app/0_0"])

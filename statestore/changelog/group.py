@@ -12,6 +12,9 @@ from statestore.changelog.client import Admin, client_config, make_client, until
 from statestore.changelog.deadline import close_consumer
 from statestore.model import TopicPartition
 
+#: Name of Kafka Streams' assignor in the classic protocol.
+_STREAM_ASSIGNOR = "stream"
+
 
 class GroupOffset(NamedTuple):
     """A group's committed offset, next to read, with the metadata that was committed with it.
@@ -113,6 +116,42 @@ def committed_offsets(bootstrap_servers: str, group: str, timeout_s: float = 30.
         return found
 
     return until_answered(ask, f"reading the committed offsets of group {group}", timeout_s)
+
+
+def group_names(bootstrap_servers: str, timeout_s: float = 30.0) -> frozenset[str]:
+    """Return the names of all consumer groups that the brokers show to us.
+
+    Raises
+    ------
+    KafkaUnavailableError
+        If Kafka does not answer in time.
+    """
+    admin = Admin(bootstrap_servers)
+
+    def ask(left_s: float) -> frozenset[str]:
+        found = admin.client(left_s).list_consumer_groups(request_timeout=left_s).result()
+        if found.errors and not found.valid:
+            raise found.errors[0]
+        return frozenset(group.group_id for group in found.valid)
+
+    return until_answered(ask, "listing the consumer groups", timeout_s)
+
+
+def uses_stream_assignor(bootstrap_servers: str, group: str, timeout_s: float = 30.0) -> bool:
+    """Return whether a group has members that Kafka Streams assigns tasks to.
+
+    Raises
+    ------
+    KafkaUnavailableError
+        If Kafka does not answer in time.
+    """
+    admin = Admin(bootstrap_servers)
+
+    def ask(left_s: float) -> bool:
+        asked = admin.client(left_s).describe_consumer_groups([group], request_timeout=left_s)
+        return bool(asked[group].result().partition_assignor == _STREAM_ASSIGNOR)
+
+    return until_answered(ask, f"asking who consumes as {group}", timeout_s)
 
 
 def commit_offsets(

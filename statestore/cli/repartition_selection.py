@@ -14,6 +14,7 @@ from statestore.definitions.store import StoreDefinition
 from statestore.discovery.changelogs import logged_stores
 from statestore.discovery.directories import stores_in
 from statestore.discovery.partitions import store_partition_specs
+from statestore.discovery.topic_owners import other_owners
 from statestore.errors import InputError, UnknownApplicationError
 from statestore.metastore.commands import Entry
 from statestore.metastore.effects import record_topics
@@ -339,14 +340,16 @@ def _discovered(asked: PartitionSelection, chosen: Chosen, topics: Topics) -> li
     """Return the store partitions of an application without a definition, of which every store can be written anew."""
     if left_out := [name for name, hint in chosen.said.items() if hint.engine == "in_memory"]:
         raise InputError(f"{', '.join(left_out)}: stores in memory cannot be rewritten, and no store can be left out")
-    if problems := [f"{store.label}: {store.problem}" for store in chosen.discovered if store.definition is None]:
+    own = [store for store in chosen.discovered if store.trouble != "foreign"]
+    if problems := [f"{store.label}: {store.problem}" for store in own if store.definition is None]:
         raise InputError(
             "each store of the application must be known and on disk here: " + "; ".join(problems) + ". Nothing was "
             "changed"
         )
     (source,) = chosen.applications
     there = {store.name for store in stores_in(asked.where.state_dir, source)[0]}
-    there |= {*logged_stores(asked.where, topics, source)}
+    logged = [store for store in logged_stores(topics, source) if store not in there]
+    there |= {*logged} - {*other_owners(asked.where, topics, source, logged, {})}
     if missing := sorted(there - {store.name for store in chosen.discovered}):
         raise InputError(
             f"--store: all stores of {source} are included. Name {', '.join(missing)} as well, or leave --store out "

@@ -256,10 +256,24 @@ def choose(asked: PartitionSelection, topics: Topics, *, certain: bool = False) 
         shapes = read_shapes(asked.shapes, others, topics)
         known = {name: with_shapes(of, shapes.get(name, {}), asked.shapes, topics) for name, of in known.items()}
     failed: dict[str, InputError] = {}
+    defined_topics = {
+        store.changelog_of(application.name): application.name
+        for application in definitions.values()
+        for store in application.stores
+    }
     discovered: list[DiscoveredStore] = []
     for name in others:
         try:
-            discovered += discover(asked.where, topics, name, said, known=known[name], here_only=asked.here_only)
+            discovered += discover(
+                asked.where,
+                topics,
+                name,
+                said,
+                known=known[name],
+                named=hints,
+                defined=defined_topics,
+                here_only=asked.here_only,
+            )
         except (InputError, OSError) as error:
             if len(names) == 1 or name in asked.applications:
                 raise
@@ -290,6 +304,7 @@ def choose(asked: PartitionSelection, topics: Topics, *, certain: bool = False) 
             for name in there
             if name not in names
         }
+    left_out |= {f"store {store.label}": store.problem for store in discovered if store.trouble == "foreign"}
     if not asked.stores:
         left_out |= {
             f"store {application.name}/{store.name}": "it is kept in memory, so nothing of it is on disk"

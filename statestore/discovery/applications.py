@@ -9,7 +9,7 @@ not tell is asked of the user, store by store. What they tell goes before what i
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypedDict
@@ -33,6 +33,7 @@ from statestore.discovery.places import Place, Placed, Use, placed, use_of
 from statestore.discovery.shape import StoreShape, shape_of, telling_shape
 from statestore.discovery.store import DiscoveredStore, Shape, StoreEvidence, discovered_store
 from statestore.discovery.store_directory import LiveStore
+from statestore.discovery.topic_owners import OtherOwner, other_owners
 from statestore.errors import (
     InputError,
     InputOffsetError,
@@ -60,6 +61,8 @@ def discover(
     hints: Mapping[str, Hint] | None = None,
     *,
     known: Mapping[str, KnownStore] | None = None,
+    named: Collection[str] = (),
+    defined: Mapping[str, str] | None = None,
     here_only: bool = False,
     lock_wait_s: float = 10.0,
 ) -> list[DiscoveredStore]:
@@ -71,6 +74,10 @@ def discover(
         By store: what the user says of it.
     known
         By store: what was found out about it before.
+    named
+        Stores that the user asks for by name: their topics are this application's.
+    defined
+        By changelog topic: the application whose definition names it.
     lock_wait_s
         How long to wait, in all, for tasks that are in use.
     here_only
@@ -93,10 +100,14 @@ def discover(
     here: dict[str, list[LiveStore]] = {}
     for store in stores:
         here.setdefault(store.name, []).append(store)
-    logged = logged_stores(where, topics, application)
+    logged = logged_stores(topics, application)
     before = known or {}
     known = _still_true(topics, before)
-    if not tasks and not logged and not known and not any(hint.changelog for hint in hints.values()):
+    unproven = [name for name in logged if name not in {*here, *known, *hints, *named}]
+    owners = other_owners(where, topics, application, unproven, defined or {})
+    logged = [name for name in logged if name not in owners]
+    doubtful = any(not owner.certain for owner in owners.values())
+    if not (tasks or logged or known or doubtful or any(hint.changelog for hint in hints.values())):
         raise UnknownApplicationError(
             f"no application {application!r}: {state_dir} has no directory of that name with tasks in it, and there is "
             f"no topic {changelog_topic(application, '<store>')}; if its input is a store's changelog and all else is "
@@ -181,7 +192,21 @@ def discover(
         DiscoveredStore(application, other.path.name).with_problem("unknown", f"{other.path}: {other.reason}")
         for other in others
     ]
-    return result + left
+    return result + left + [_of_another(application, name, owner) for name, owner in owners.items()]
+
+
+def _of_another(application: str, name: str, owner: OtherOwner) -> DiscoveredStore:
+    """Return a store whose changelog topic belongs to another application, or may do so."""
+    store, topic = DiscoveredStore(application, name), changelog_topic(application, name)
+    if owner.certain:
+        return store.with_problem(
+            "foreign", f"topic {topic} belongs to application {owner.application}: {owner.evidence}"
+        )
+    return store.with_problem(
+        "needed",
+        f"topic {topic} belongs to this application or to {owner.application}: {owner.evidence}. If it belongs to this "
+        f"application, describe its store: --store {name}:kind=...",
+    )
 
 
 def _use(store: LiveStore, topic: str, deadline: float) -> Use:

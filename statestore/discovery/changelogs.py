@@ -8,7 +8,6 @@ from typing import Protocol
 
 from statestore.changelog.group import ConsumerGroup
 from statestore.changelog.topics import LogRange, Topic, Topics, has_append_time
-from statestore.discovery.directories import applications_in
 from statestore.errors import InputOffsetError
 from statestore.kinds.versioned import COMPACTION_LAG
 from statestore.model import TopicPartition, changelog_topic, check_name
@@ -35,15 +34,16 @@ class Installation(Protocol):
         """Deadline of one request to Kafka."""
 
 
-def logged_stores(where: Installation, topics: Topics, application: str) -> list[str]:
-    """Return the stores of an application that have a changelog topic named after them."""
+def logged_stores(topics: Topics, application: str) -> list[str]:
+    """Return the stores that have a changelog topic named after them, if the topic is this application's.
+
+    Topics of applications whose names begin as this one's are among them (topic_owners.py).
+    """
     prefix, suffix = changelog_topic(application, "|").split("|")
-    # `a-b-c-changelog` is that of store c of application a-b, if there is one, and not that of store b-c of a.
-    others = tuple(f"{other}-" for other in applications_in(where.state_dir) if other.startswith(prefix))
     stores = []
     for name in topics.names():
         store = name.removeprefix(prefix).removesuffix(suffix)
-        if name == f"{prefix}{store}{suffix}" and not name.startswith(others) and not store.startswith(_IN_MEMORY):
+        if name == f"{prefix}{store}{suffix}" and not store.startswith(_IN_MEMORY):
             try:
                 stores.append(check_name(store))
             except ValueError:

@@ -32,7 +32,9 @@ from statestore.stores.segments import segment_interval_ms
 _NOTHING_SAID = {"kind": None, "format": None}
 _LEFT_ALONE = "Nothing was changed. Leave the store to Kafka Streams, which restores it itself."
 
-Trouble = Literal["needed", "damaged", "unknown", "unlogged", "in memory", "missing", "in use", "stale", "undetermined"]
+Trouble = Literal[
+    "needed", "damaged", "unknown", "unlogged", "in memory", "missing", "in use", "stale", "undetermined", "foreign"
+]
 #: A store's shape, or why none is known: it is none that we know, or all of it is in use; None: none can be read.
 Shape = StoreShape | UnknownFormatError | LockedError | None
 
@@ -57,7 +59,8 @@ class DiscoveredStore:
         What sort of problem that is: an option is `needed`; it is needed because the store is `damaged`, and no
         database of it can be read; the store is in a format that is `unknown`; it is `unlogged`; it is kept
         `in memory`; its directory is `missing` and only its topic is known; it could not be looked into because it is
-        `in use`; its directory is `stale`, left from a former topology; or it is `undetermined` which directory is.
+        `in use`; its directory is `stale`, left from a former topology; it is `undetermined` which directory is; or the
+        topic of that name is `foreign`, which is another application's.
     described
         What a user says or has said that it is, where nothing else shows it; empty if nothing.
     shown

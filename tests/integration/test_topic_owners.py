@@ -1,0 +1,88 @@
+"""Which application a changelog topic belongs to, where its name fits `orders` and `orders-v2`.
+
+The groups and topics are real; the commits are those of Kafka Streams, or of an ordinary consumer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from statestore.changelog.group import GroupOffset, commit_offsets
+from statestore.changelog.topics import Topics
+from statestore.cli.selection import Where
+from statestore.discovery.applications import discover
+from statestore.discovery.known_store import KnownStore
+from statestore.discovery.known_stores_file import keep_known
+from statestore.errors import UnknownApplicationError
+from statestore.formats.commit_metadata import CommitMetadata, encode
+from statestore.model import TopicPartition
+from tests.integration.broker import create_topic, unique
+
+STREAMS = encode(CommitMetadata(partition_time=5))
+
+
+class Cluster:
+    """A state directory with application `orders`, and topic `orders-v2-totals-changelog` of nobody."""
+
+    def __init__(self, servers: str, state_dir: Path) -> None:
+        self.where = Where(servers, state_dir)
+        self.name = unique("orders")
+        self.other = f"{self.name}-v2"
+        self.topic = create_topic(servers, f"{self.other}-totals-changelog", 2)
+        (state_dir / self.name / "0_0").mkdir(parents=True)
+
+    def commit(self, metadata: str, partitions: int) -> None:
+        """Commit as group `orders-v2`, which reads a topic."""
+        topic = create_topic(self.where.bootstrap_servers, unique("read"), partitions)
+        commit_offsets(self.where.bootstrap_servers, self.other, {TopicPartition(topic, 0): GroupOffset(0, metadata)})
+
+    def trouble(
+        self, name: str | None = None, defined: Mapping[str, str] | None = None
+    ) -> list[tuple[str, str | None]]:
+        """Return the stores of an application, each with its problem."""
+        topics = Topics(self.where.bootstrap_servers)
+        found = discover(self.where, topics, name or self.name, defined=defined)
+        return [(store.name, store.trouble) for store in found]
+
+
+@pytest.fixture
+def cluster(bootstrap_servers: str, tmp_path: Path) -> Cluster:
+    return Cluster(bootstrap_servers, tmp_path)
+
+
+def test_a_topic_of_no_other_application_is_a_lost_store(cluster: Cluster) -> None:
+    assert cluster.trouble() == [("v2-totals", "missing")]
+
+
+def test_a_topic_is_of_the_application_whose_group_kafka_streams_commits_to(cluster: Cluster) -> None:
+    cluster.commit(STREAMS, 2)
+    assert cluster.trouble() == [("v2-totals", "foreign")]
+    assert cluster.trouble(cluster.other) == [("totals", "missing")]
+
+
+@pytest.mark.parametrize(("metadata", "partitions"), [("", 2), (STREAMS, 3)], ids=["ordinary", "other partitions"])
+def test_a_group_that_may_not_be_the_application_is_asked_about(
+    cluster: Cluster, metadata: str, partitions: int
+) -> None:
+    cluster.commit(metadata, partitions)
+    assert cluster.trouble() == [("v2-totals", "needed")]
+
+
+def test_the_record_of_a_store_goes_before_a_group(cluster: Cluster) -> None:
+    cluster.commit(STREAMS, 2)
+    topic_id = Topics(cluster.where.bootstrap_servers).require(cluster.topic).topic_id
+    known = KnownStore(unknown="it is odd", changelog=cluster.topic, topic_id=topic_id)
+    keep_known(cluster.where.state_dir, cluster.other, {"totals": known})
+    assert cluster.trouble() == [("v2-totals", "foreign")]
+    found = discover(cluster.where, Topics(cluster.where.bootstrap_servers), cluster.name, known={"v2-totals": known})
+    assert [(store.name, store.trouble) for store in found] == [("v2-totals", "unknown")]
+
+
+def test_a_definition_and_the_directory_of_a_store_show_its_owner(cluster: Cluster) -> None:
+    assert cluster.trouble(defined={cluster.topic: cluster.other}) == [("v2-totals", "foreign")]
+    (cluster.where.state_dir / cluster.name / "0_0" / "rocksdb" / "v2-totals").mkdir(parents=True)
+    with pytest.raises(UnknownApplicationError):
+        cluster.trouble(cluster.other)

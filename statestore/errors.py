@@ -203,6 +203,15 @@ class MissingExtraError(InputError, ImportError):
     """The request needs an extra of this package that is not installed."""
 
 
+# -- say what it is ---------------------------------------------------------------------------------------------------
+
+
+class NotJudgedError(StateStoreError):
+    """A store was not judged or restored, because it is not known what it is. The others were."""
+
+    exit_code = 6
+
+
 # -- give up ------------------------------------------------------------------------------------------------------
 
 

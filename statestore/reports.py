@@ -346,12 +346,21 @@ class VerifyRow(StorePartitionRow):
     global_kind: Literal["table", "processor"] | None = Field(
         default=None, description="how a global store is filled: with the rows of its topic, or by a processor"
     )
+    acknowledged: Text = Field(
+        default="",
+        description="since when, and why, a user acknowledges that it is not judged; empty: not acknowledged",
+    )
     seconds: float = 0.0
+
+    @property
+    def judged(self) -> bool:
+        """True if the status says how the store is."""
+        return self.status is not Status.UNKNOWN_FORMAT and not self.acknowledged
 
     @property
     def healthy(self) -> bool:
         """True if no action is needed."""
-        return self.status.healthy
+        return self.status.healthy or bool(self.acknowledged)
 
 
 class RestoreRow(StorePartitionRow):
@@ -573,6 +582,10 @@ class JobReport(BaseModel):
     )
     dag_id: Text | None = Field(default=None, description="DAG whose run wrote this report; None if no DAG run did")
     dag_run_id: Text | None = Field(default=None, description="run id of that DAG run")
+    left_out: dict[Text, Text] = Field(
+        default={},
+        description="what has no row, and why, such as stores in memory and topics of other applications",
+    )
 
     @property
     def seconds(self) -> float:

@@ -23,6 +23,7 @@ from statestore.partition.judgement import not_now
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Status, VerifyReport, VerifyRow
 from statestore.requests.verify import Depth, VerifyRequest
+from statestore.verification.acknowledged import with_acknowledged
 from statestore.verification.check import undetermined, verify_many
 from statestore.verification.history import write_history
 from statestore.verification.options import VerifyOptions
@@ -66,7 +67,7 @@ def run(request: VerifyRequest, settings: Settings, catalogue: Catalogue, run_id
         applications=tuple(application.name for application in applications),
         started_ms=started,
         finished_ms=clock.now_ms(),
-        rows=tuple(rows),
+        rows=tuple(with_acknowledged(rows, settings.state_dir)),
     )
     try:
         write_history(settings.reports_dir, report)

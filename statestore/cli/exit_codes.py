@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 
-from statestore.errors import GiveUpError, InputError, RebuildError, RetryError, StateStoreError
+from statestore.errors import GiveUpError, InputError, NotJudgedError, RebuildError, RetryError, StateStoreError
 
 #: What each exit code says. A job has one more, that of `RebuildError`: to the command it is damage like any other.
 CODES: Mapping[int, str] = {
@@ -19,6 +19,10 @@ CODES: Mapping[int, str] = {
         "cannot succeed until you correct something: options, definitions, application code, permissions, or disk space"
     ),
     RetryError.exit_code: "try again later: a store is in use, or Kafka or object storage does not answer",
+    NotJudgedError.exit_code: (
+        "a store was not judged, because it is not known what it is; describe it, or acknowledge it with "
+        "`statestore partitions --acknowledge`"
+    ),
     GiveUpError.exit_code: "fenced: a later run has taken over",
     130: "ended by Ctrl-C",
 }

@@ -59,7 +59,8 @@ def listed(chosen: Chosen, topics: Topics) -> list[Listed]:
             state = store.trouble if store.trouble in ("missing", "in use", "stale", "undetermined") else ""
             task = str(store.tasks[0]) if store.trouble == "stale" else None
             where = (store.application, store.name, task)
-            rows.append(Listed(*where, "", "", None, topic, None, None, None, state, store.problem))
+            note = "; ".join(filter(None, [store.acknowledged, store.problem]))
+            rows.append(Listed(*where, "", "", None, topic, None, None, None, state, note))
     for application, name, error in chosen.failures():
         rows.append(Listed(application, name, None, "", "", None, "", None, None, None, "", str(error)))
     return rows

@@ -341,6 +341,7 @@ def _discovered(asked: PartitionSelection, chosen: Chosen, topics: Topics) -> li
     if left_out := [name for name, hint in chosen.said.items() if hint.engine == "in_memory"]:
         raise InputError(f"{', '.join(left_out)}: stores in memory cannot be rewritten, and no store can be left out")
     own = [store for store in chosen.discovered if store.trouble != "foreign"]
+    own = [store for store in own if store.here or not store.acknowledged]
     if problems := [f"{store.label}: {store.problem}" for store in own if store.definition is None]:
         raise InputError(
             "each store of the application must be known and on disk here: " + "; ".join(problems) + ". Nothing was "

@@ -107,6 +107,7 @@ def restore(
     report = report.model_copy(
         update={"applications": chosen.applications, "catalogue": chosen.catalogue, "rows": rows}
     )
+    report = restoring.with_not_judged(report, chosen)
     tables.show(output.console(json), report)
     if isinstance(report, RestorePlanReport):
         require_disk_for_all(report.rows)
@@ -121,8 +122,7 @@ def restore(
         judged = written if asked.reports_dir is not None and asked.definitions is None else None
         steps = next_steps.after_restore(report.rows, chosen, judged, request.target)
     output.say_next(steps, json)
-    left = [*chosen.troubled("missing"), *chosen.troubled("damaged"), *chosen.troubled("undetermined")]
-    code = restoring.exit_code(report.rows) or (1 if left else 0)
+    code = restoring.exit_code(report.rows)
     export_report(report, code)
     raise typer.Exit(code)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar, cast
 
 from statestore.changelog.topics import Topics
 from statestore.cli.selection import Chosen
@@ -12,7 +13,7 @@ from statestore.discovery.known_stores_file import layout_known
 from statestore.discovery.log_headers import was_taken_in
 from statestore.discovery.older_versions import has_offsets_beside, shown_layout
 from statestore.discovery.store import DiscoveredStore
-from statestore.errors import InputError, UnknownFormatError
+from statestore.errors import InputError, NotJudgedError, RetryError, UnknownFormatError
 from statestore.partition.release import ReleaseRow
 from statestore.partition.rollback import RollbackRow
 from statestore.partition.spec import StorePartitionSpec
@@ -21,8 +22,11 @@ from statestore.recovery.run import advised, require_as_many_as_tasks
 from statestore.reports import (
     ArchivedRow,
     Failure,
+    RestorePlanReport,
     RestorePlanRow,
+    RestoreReport,
     RestoreRow,
+    SnapshotReport,
     StorePartitionRow,
     VerifyReport,
     read_report,
@@ -30,6 +34,7 @@ from statestore.reports import (
 from statestore.requests.restore import RestoreRequest
 
 R = TypeVar("R", bound=StorePartitionRow)
+Report = TypeVar("Report", bound="RestorePlanReport | RestoreReport | SnapshotReport")
 
 
 def stores_to_restore(
@@ -66,8 +71,8 @@ def stores_to_restore(
     unknown = [*chosen.troubled("unknown"), *chosen.troubled("needed")]
     if named := [store for store in unknown if store.name in chosen.named]:
         raise UnknownFormatError(_listed(f"{len(named)} stores cannot be restored:", named))
-    skipped = [*chosen.troubled("unlogged"), *chosen.troubled("in memory"), *chosen.troubled("stale")]
-    for store in (*unknown, *gone, *skipped):
+    none = [store for trouble in ("unlogged", "in memory", "stale") for store in chosen.troubled(trouble)]
+    for store in (*unknown, *gone, *none, *chosen.acknowledged):
         print(f"statestore: {store.label} is skipped: {store.problem}", file=sys.stderr)
     others = [spec for spec in chosen.specs if spec.is_global and spec.global_kind != "table"]
     for spec in others:
@@ -174,7 +179,33 @@ def failed_rows(chosen: Chosen, kind: Callable[..., R]) -> list[R]:
     ]
 
 
+def with_not_judged(report: Report, chosen: Chosen) -> Report:
+    """Return the report with a row for each store that was not restored, because it is not known what it is."""
+    row: Any = partial(RestoreRow, outcome="failed")
+    if report.job == "restore-plan":
+        row = RestorePlanRow
+    elif report.job == "snapshot":
+        row = ArchivedRow
+    found = [*chosen.not_judged, *chosen.troubled("damaged"), *chosen.troubled("undetermined")]
+    rows: list[Any] = [
+        row(application=store.application, store=store.name, task=task, failure=_not_judged(store))
+        for store in found
+        for task in map(str, store.tasks or ["-"])
+    ]
+    left_out = {f"store {store.label}": f"{store.acknowledged}; {store.problem}" for store in chosen.acknowledged}
+    changes = {"rows": (*report.rows, *rows), "left_out": {**chosen.without_rows, **left_out}}
+    return cast("Report", report.model_copy(update=changes))
+
+
+def _not_judged(store: DiscoveredStore) -> Failure:
+    lost = store.trouble in ("missing", "damaged", "undetermined")
+    return Failure.of(InputError(store.problem) if lost else NotJudgedError(store.problem))
+
+
 def exit_code(rows: Sequence[RestoreRow | RestorePlanRow | ArchivedRow | RollbackRow | ReleaseRow]) -> int:
-    """Exit code of a restore or what else was done with quarantine: 0 all done, 1 something is not, 3 only for now."""
+    """Exit code of a restore or a change of quarantine: 0 done, 1 in part, 6 the rest is unknown, 3 only for now."""
     failures = [row.failure for row in rows if row.failure is not None]
-    return 0 if not failures else 3 if all(failure.retriable for failure in failures) else 1
+    unjudged = [failure for failure in failures if failure.kind == NotJudgedError.__name__]
+    if any(not failure.retriable for failure in failures if failure not in unjudged):
+        return 1
+    return NotJudgedError.exit_code if unjudged else RetryError.exit_code if failures else 0

@@ -14,6 +14,7 @@ from statestore.cli.output import is_quiet
 from statestore.cli.service import Service
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.fields import Guarantee
+from statestore.discovery.acknowledged import read_acknowledged
 from statestore.discovery.applications import discover
 from statestore.discovery.directories import applications_in
 from statestore.discovery.hints import Hint, parse_hints
@@ -21,7 +22,7 @@ from statestore.discovery.known_store import KnownStore
 from statestore.discovery.known_stores_file import read_known
 from statestore.discovery.partitions import FailedStore, discovered_specs, failed_stores, store_partition_specs
 from statestore.discovery.shapes_file import read_shapes, with_shapes
-from statestore.discovery.store import DiscoveredStore
+from statestore.discovery.store import NOT_JUDGED, DiscoveredStore
 from statestore.errors import InputError, LockedError, UnknownApplicationError, UnknownStoreError, of_os_error
 from statestore.metastore.claims import require_own
 from statestore.metastore.definition_files import load_definitions
@@ -173,8 +174,24 @@ class Chosen:
         return [*failed_stores(self.defined, self.failed, self.named), *others]
 
     def troubled(self, trouble: str) -> list[DiscoveredStore]:
-        """Return the discovered stores that have a problem of this sort."""
-        return [store for store in self.discovered if store.trouble == trouble]
+        """Return the discovered stores that have a problem of this sort, and that nobody has acknowledged."""
+        return [store for store in self.discovered if store.trouble == trouble and not store.acknowledged]
+
+    @property
+    def not_judged(self) -> list[DiscoveredStore]:
+        """The stores that are not judged, although nobody has acknowledged them."""
+        return [store for trouble in NOT_JUDGED for store in self.troubled(trouble)]
+
+    @property
+    def acknowledged(self) -> list[DiscoveredStore]:
+        """The stores that are not judged, and that a user has acknowledged."""
+        return [store for store in self.discovered if store.acknowledged]
+
+    @property
+    def without_rows(self) -> dict[str, str]:
+        """What a report has no row for, and why: the stores of which nothing is on disk, and all that was left out."""
+        none = [*self.troubled("unlogged"), *self.troubled("in memory")]
+        return {**self.left_out, **{f"store {store.label}": store.problem for store in none}}
 
     def require_free(self) -> None:
         """Refuse to work on stores that could not be looked into.
@@ -279,6 +296,13 @@ def choose(asked: PartitionSelection, topics: Topics, *, certain: bool = False) 
                 raise
             failed[name] = error if isinstance(error, InputError) else of_os_error(error)
             known.pop(name)
+    acknowledged = {name: read_acknowledged(asked.where.state_dir, name) for name in others}
+    discovered = [
+        replace(store, acknowledged=str(acknowledged[store.application][store.name]))
+        if store.trouble in NOT_JUDGED and store.name in acknowledged[store.application]
+        else store
+        for store in discovered
+    ]
     wanted = {text.partition(":")[0] for text in asked.stores}
     wanted -= {name for name, hint in said.items() if hint.engine == "in_memory"}
     _require_stores(wanted, defined, discovered)

@@ -185,6 +185,7 @@ def create(
     )
     rows = (*report.rows, *restoring.failed_rows(chosen, ArchivedRow))
     report = report.model_copy(update={"catalogue": chosen.catalogue, "rows": rows})
+    report = restoring.with_not_judged(report, chosen)
     tables.show(output.console(json), report)
     output.write_report(json, asked.reports_dir, report)
     if any(row.failure is not None and row.failure.retriable for row in report.rows):

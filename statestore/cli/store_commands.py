@@ -1,10 +1,10 @@
-"""The commands that look at stores and change nothing: partitions, verify."""
+"""The commands that look at stores and change none of them: partitions, verify."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,17 +19,47 @@ if TYPE_CHECKING:
 
 
 @options.with_target
-def partitions(asked: PartitionSelection, names: options.Names = None, json: options.Json = None) -> None:
+def partitions(
+    asked: PartitionSelection,
+    names: options.Names = None,
+    acknowledge: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="STORE",
+            help="Acknowledge that this store cannot be judged. Reports show it, and it no longer decides the exit "
+            "code. May be repeated.",
+        ),
+    ] = None,
+    reason: Annotated[str, typer.Option(help="Reason of --acknowledge, for reports. Default: none.")] = "",
+    forget: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="STORE",
+            help="Forget what was recorded of this store: its description, and its acknowledgement. May be repeated.",
+        ),
+    ] = None,
+    archive: options.ArchiveIfAny = None,
+    archive_timeout_s: options.ArchiveTimeout = 60.0,
+    json: options.Json = None,
+) -> None:
     """List store partitions, their changelogs, and the offsets at which they were last closed."""
     from statestore.changelog.topics import Topics
-    from statestore.cli.known_stores import shapes
+    from statestore.cli import known_stores
+    from statestore.cli.archives import archive_of_stores
     from statestore.cli.partition_listing import listed
     from statestore.cli.selection import choose
     from statestore.cli.tables import table
 
     options.require_writable(json=json)
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
-    chosen = choose(asked.naming(names or ()), topics)
+    if forget:
+        where = archive_of_stores(archive, archive_timeout_s, topics)
+        known_stores.forget(asked.where.state_dir, forget, asked.applications, where)
+    asked = asked.naming(names or ())
+    chosen = choose(asked, topics)
+    if acknowledge:
+        known_stores.acknowledge(chosen, asked.where.state_dir, acknowledge, reason)
+        chosen = choose(asked, topics)
     chosen.say_left_out()
     rows = listed(chosen, topics)
     columns = (
@@ -39,7 +69,9 @@ def partitions(asked: PartitionSelection, names: options.Names = None, json: opt
     shown = ((row.label, *row[3:]) for row in rows)
     output.console(json).print(table(f"{len(rows)} store partitions", columns, shown))
     head = {"applications": chosen.applications, "catalogue": chosen.catalogue}
-    output.write_rows(json, rows, **head, shapes=shapes(chosen, asked.where.state_dir))
+    found = known_stores.shapes(chosen, asked.where.state_dir)
+    recorded = known_stores.recorded(chosen)
+    output.write_rows(json, rows, **head, shapes=found, recorded=recorded, left_out=chosen.without_rows)
     if chosen.failed:
         raise typer.Exit(1)
 
@@ -68,6 +100,7 @@ def verify(
     from statestore.discovery.partitions import task_counts
     from statestore.metrics.export import export_report
     from statestore.reports import VerifyReport
+    from statestore.verification.acknowledged import with_acknowledged
     from statestore.verification.history import write_history
     from statestore.verification.options import VerifyOptions
 
@@ -96,7 +129,8 @@ def verify(
         catalogue=chosen.catalogue,
         started_ms=started_ms,
         finished_ms=clock.now_ms(),
-        rows=(*verified, *rows),
+        rows=(*with_acknowledged(verified, asked.where.state_dir), *rows),
+        left_out=chosen.without_rows,
     )
     known_stores.keep(chosen, asked.where.state_dir, report.rows, kept_in)
     tables.show_verified(output.console(json), report.rows)

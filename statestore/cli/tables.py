@@ -197,7 +197,17 @@ def show_verified(console: Console, rows: Sequence[VerifyRow]) -> None:
         )
         for row in rows
     )
-    console.print(table(f"{len(rows)} store partitions", columns, found))
+    console.print(table(verified_title(rows), columns, found))
+
+
+def verified_title(rows: Sequence[VerifyRow]) -> str:
+    """Return how many store partitions a verification has rows of, and how many of them were not judged."""
+    acknowledged = sum(bool(row.acknowledged) for row in rows)
+    unjudged = sum(not row.judged for row in rows) - acknowledged
+    in_use = sum(row.status is Status.LOCKED for row in rows)
+    parts = {"not judged": unjudged, "acknowledged": acknowledged, "in use": in_use}
+    said = [f"{count} {what}" for what, count in parts.items() if count]
+    return ", ".join([f"{len(rows)} store partitions", *said])
 
 
 _LACKING = "built from its log alone, and compaction has removed records from it that the store may have had"

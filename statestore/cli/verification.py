@@ -9,10 +9,12 @@ from statestore.changelog.topics import Topics
 from statestore.cli.local_processes import run_each
 from statestore.cli.selection import Chosen
 from statestore.discovery.store import DiscoveredStore
+from statestore.errors import NotJudgedError, RetryError
 from statestore.model import TopicPartition
 from statestore.partition.grouping import by_task, in_order
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Status, VerifyRow
+from statestore.verification.acknowledged import as_acknowledged
 from statestore.verification.check import undetermined, verify_many
 from statestore.verification.global_stores import verify_global
 from statestore.verification.options import VerifyOptions
@@ -75,7 +77,10 @@ def rows_without_work(chosen: Chosen, topics: Topics) -> list[VerifyRow]:
         for store in chosen.troubled(trouble):
             names = [str(task) for task in store.tasks] or ["-"]
             rows += [_row(store, task, status, action) for task in names]
-    for store in chosen.troubled("missing"):
+    for store in chosen.acknowledged:
+        if store.trouble != "missing":
+            rows += [_row(store, str(task), *unknown) for task in (store.tasks or ["-"])]
+    for store in [found for found in chosen.discovered if found.trouble == "missing"]:
         assert store.changelog is not None, "only its topic is known"
         partitions = [TopicPartition(store.changelog.topic, at) for at in range(store.changelog.partitions or 0)]
         for partition, log in topics.log_ranges(partitions).items():
@@ -87,15 +92,17 @@ def rows_without_work(chosen: Chosen, topics: Topics) -> list[VerifyRow]:
 
 
 def exit_code(rows: Sequence[VerifyRow]) -> int:
-    """Exit code of a verification: 0 no damage, 1 damage, 3 some could not be looked at."""
+    """Exit code of a verification: 0 no damage, 1 damage, 6 some could not be judged, 3 some could not be looked at."""
     found = [row for row in rows if not row.healthy and row.action is not Action.NONE]
-    found = [row for row in found if row.status is not Status.UNKNOWN_FORMAT]
-    if any(row.action is not Action.LATER for row in found):
+    if any(row.action is not Action.LATER for row in found if row.judged):
         return 1
-    return 3 if found else 0
+    if not all(row.judged for row in found):
+        return NotJudgedError.exit_code
+    return RetryError.exit_code if found else 0
 
 
 def _row(store: DiscoveredStore, task: str, status: Status, action: Action) -> VerifyRow:
-    return VerifyRow(
+    found = VerifyRow(
         application=store.application, store=store.name, task=task, status=status, action=action, detail=store.problem
     )
+    return found if not store.acknowledged else as_acknowledged(found, store.acknowledged)

@@ -23,12 +23,20 @@ from statestore import clock
 from statestore.cli import exit_codes, options, output
 from statestore.cli.parameters import with_function
 from statestore.cli.warm_server import WarmState, answering, parse_address
-from statestore.errors import InputError, RetryError, StateStoreError, UnknownApplicationError, of_os_error
+from statestore.errors import (
+    InputError,
+    NotJudgedError,
+    RetryError,
+    StateStoreError,
+    UnknownApplicationError,
+    of_os_error,
+)
 from statestore.model import TaskId
 
 if TYPE_CHECKING:
     from statestore.changelog.topics import Topics
     from statestore.cli.selection import Chosen, PartitionSelection
+    from statestore.discovery.store import DiscoveredStore
     from statestore.recovery.warming import Warming, WarmRow
 
 _SIGTERM_CODE = 128 + signal.SIGTERM
@@ -207,7 +215,7 @@ def _warmed(asked: PartitionSelection, request: _Request, how: Warming, state: W
     specs = [spec for spec in specs if spec.task in tasks]
     if not specs:
         _say_nothing_chosen(chosen, sizes, request)
-        return []
+        return _not_judged(chosen, None)
     stores = restoring.stores_to_restore(
         replace(chosen, specs=specs), topics, elsewhere=False, kafka_streams=request.kafka_streams
     )
@@ -215,7 +223,7 @@ def _warmed(asked: PartitionSelection, request: _Request, how: Warming, state: W
     state.phase = "restoring"
     rows = warm_stores(stores, found, _obstacles(chosen, tasks), how, request.acceptable_lag)
     known_stores.keep(chosen, asked.where.state_dir, ())
-    return rows
+    return [*rows, *_not_judged(chosen, tasks)]
 
 
 def _obstacles(chosen: Chosen, tasks: Sequence[TaskId]) -> Mapping[TaskId, str]:
@@ -225,13 +233,32 @@ def _obstacles(chosen: Chosen, tasks: Sequence[TaskId]) -> Mapping[TaskId, str]:
     found: dict[TaskId, str] = {}
     for trouble in ("missing", "needed", "damaged", "unknown"):
         for store in chosen.troubled(trouble):
-            count = store.changelog.partitions or 0 if store.changelog is not None else 0
             for task in tasks:
-                # Of which sub-topology a store is that has no directory, no topic tells.
-                has = task in store.tasks if store.tasks else task.partition < count
-                if has and task not in store.here:
+                if _may_have(task, store) and task not in store.here:
                     found.setdefault(task, f"it is not known what its store {store.name} is: {store.problem}")
     return found
+
+
+def _not_judged(chosen: Chosen, tasks: Sequence[TaskId] | None) -> list[WarmRow]:
+    """Return a row for each store of these tasks of which it is not known what it is; None: of all tasks."""
+    from statestore.partition.spec import GLOBAL_TASK
+    from statestore.recovery.warming import WarmRow
+
+    rows = []
+    for store in [*chosen.not_judged, *chosen.troubled("damaged")]:
+        if tasks is None:
+            places = [str(task) for task in store.tasks] or ["-"]
+        else:
+            places = [str(task) for task in tasks if _may_have(task, store)]
+            places += [] if store.tasks or store.changelog is not None else ["-"]
+        rows += [WarmRow(store.application, store.name, at, "left", store.problem, judged=False) for at in places]
+    return [row for row in rows if row.task != str(GLOBAL_TASK)]
+
+
+def _may_have(task: TaskId, store: DiscoveredStore) -> bool:
+    """Return whether a task has a store, or may have it: which sub-topology a store is of, no topic shows."""
+    count = store.changelog.partitions or 0 if store.changelog is not None else 0
+    return task in store.tasks if store.tasks else task.partition < count
 
 
 def _is_new(asked: PartitionSelection, topics: Topics) -> bool:
@@ -268,8 +295,12 @@ def _bytes_of(text: str) -> int:
 def _exit_code(rows: Sequence[WarmRow], failure: StateStoreError | None) -> int:
     if failure is not None:
         return exit_codes.exit_code(failure)
-    left = [row for row in rows if row.outcome in ("left", "failed")]
-    return 0 if not left else RetryError.exit_code if all(row.retriable for row in left) else 1
+    left = [row for row in rows if row.outcome in ("left", "failed") and not row.retriable]
+    if not left:
+        return RetryError.exit_code if any(row.outcome in ("left", "failed") for row in rows) else 0
+    waiting = {row.task for row in rows if not row.judged}
+    not_judged = all(not row.judged or (row.outcome == "left" and row.task in waiting) for row in left)
+    return NotJudgedError.exit_code if not_judged else 1
 
 
 @contextmanager

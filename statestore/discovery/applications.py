@@ -31,7 +31,7 @@ from statestore.discovery.log_headers import sampled_header
 from statestore.discovery.partitions import discovered_specs
 from statestore.discovery.places import Place, Placed, Use, placed, use_of
 from statestore.discovery.shape import StoreShape, shape_of, telling_shape
-from statestore.discovery.store import DiscoveredStore, Shape, StoreEvidence, discovered_store
+from statestore.discovery.store import DiscoveredStore, Shape, StoreEvidence, acknowledgement, discovered_store
 from statestore.discovery.store_directory import LiveStore
 from statestore.discovery.topic_owners import OtherOwner, other_owners
 from statestore.errors import (
@@ -205,7 +205,7 @@ def _of_another(application: str, name: str, owner: OtherOwner) -> DiscoveredSto
     return store.with_problem(
         "needed",
         f"topic {topic} belongs to this application or to {owner.application}: {owner.evidence}. If it belongs to this "
-        f"application, describe its store: --store {name}:kind=...",
+        f"application, describe its store: --store {name}:kind=... If not: {acknowledgement(application, name)}",
     )
 
 

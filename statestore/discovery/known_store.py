@@ -32,6 +32,8 @@ class KnownStore(BaseModel):
         What a user said that it is, where nothing else showed it; empty: its directories did.
     unknown
         Why it is none that we know; empty if it is.
+    guessed
+        Whether that was concluded from rows and settings of the topic: then what a user says goes before it.
     in_memory
         A user said that it is kept in memory.
     segments
@@ -58,6 +60,7 @@ class KnownStore(BaseModel):
     topic_id: str = ""
     described: str = ""
     unknown: str = ""
+    guessed: bool = True
     in_memory: bool = False
     segments: Mapping[str, Mapping[str, str]] = {}
     offsets_beside: bool | None = None
@@ -93,7 +96,7 @@ class KnownStore(BaseModel):
         if not self.shown or self.definition is None:
             return ""
         kept = self.definition
-        said = {"kind": kept.kind, "format": kept.format, "retention_ms": kept.retention_ms}
+        said = {"kind": kept.kind, "format": kept.format}  # the application may have changed the retention since
         return ", ".join(
             f"{name}={value}, not {getattr(hint, name)}"
             for name, value in said.items()

@@ -89,10 +89,10 @@ def keep_known(
     """
     content = KnownStores(stores=stores)
     path = known_stores_file(state_dir, application)
-    if stores and is_writable(path):
+    if (stores or path.exists()) and is_writable(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_durably(path, with_checksum(content.model_dump_json()), several_writers=True)
-    if archive is None or not stores:
+    if archive is None:
         return
     objects = archive.open()
     if _without_time(_read_archive(objects, archive.cluster, application)) != _without_time(stores):
@@ -158,7 +158,7 @@ def learned(
         elif store.trouble == "in memory":
             found[store.name] = KnownStore(in_memory=True, seen_ms=now_ms, **topic)
         elif store.unknown:
-            found[store.name] = KnownStore(unknown=store.unknown, seen_ms=now_ms, **topic)
+            found[store.name] = KnownStore(unknown=store.unknown, guessed=store.guessed, seen_ms=now_ms, **topic)
     for spec in specs:
         name = spec.store.name
         if name in found and spec.store.segmented and spec.live.is_dir():

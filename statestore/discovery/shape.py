@@ -6,7 +6,7 @@ A sample of rows decides (row_keys.py).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -45,7 +45,7 @@ _FAMILIES = COLUMN_FAMILIES
 _ORDINARY = {TIMESTAMPED_COLUMN_FAMILY, HEADERS_COLUMN_FAMILY}
 #: Rows at both ends of each family: enough to have the times of a segment, whose rows are in the order of keys.
 _ROWS = 500
-_SEGMENTS = 3
+_SEGMENTS = 4
 #: Where the end of the last segment is not known: how much farther off times are that were made of other bytes.
 _FAR = 1_000
 _SHORTEST_SEGMENT_MS = 60_000
@@ -84,6 +84,10 @@ class StoreShape(NamedTuple):
         What rows tell that can all be those of a versioned store; None: one cannot, or none could be read.
     unread
         Why no row of a key-value store could be read; empty if they could.
+    overlapping
+        Whether a segment has rows of the time after the start of the next one, so that segments have several lengths.
+    segment_offsets
+        By start of a segment: the offset in it, if it is known.
     """
 
     directory: Path
@@ -100,6 +104,8 @@ class StoreShape(NamedTuple):
     buffered: bool = False
     versions: VersionedRows | None = None
     unread: str = ""
+    overlapping: bool = False
+    segment_offsets: Mapping[int, int] = {}
 
     @property
     def versioned(self) -> bool:
@@ -114,7 +120,7 @@ class StoreShape(NamedTuple):
     @property
     def longest_segment_ms(self) -> int | None:
         """Length that no segment exceeds, as all starts are multiples of it; None where one start alone tells none."""
-        return math.gcd(*self.starts) if len(self.starts) > 1 else None
+        return math.gcd(*self.starts) if len(self.starts) > 1 and not self.overlapping else None
 
     @property
     def likely_limit_ms(self) -> int | None:
@@ -122,6 +128,16 @@ class StoreShape(NamedTuple):
         # The wrong reading makes times of other bytes, which are far off if they fit at all.
         nearest = min((self.spread_ms or self.time_ordered_ms).values(), default=None)
         return None if nearest is None else _FAR * max(nearest, _SHORTEST_SEGMENT_MS)
+
+    def are_left_over(self, starts: Collection[int]) -> bool:
+        """Return whether segments were left over when the retention was changed, and are no longer used.
+
+        Kafka Streams 4.3 commits the same offsets into all segments that it uses. Before, only rows show it.
+        """
+        newest = max(self.segment_offsets.values(), default=None)
+        if len(starts) == len(self.starts) or newest is None:
+            return self.overlapping and len(starts) < len(self.starts)
+        return all(self.segment_offsets.get(start, newest) < newest for start in starts)
 
     def spread_of(self, kind: str) -> int | None:
         """How far rows lie behind their segment's start at most (ms), read as those of a kind; None: they are none."""
@@ -195,26 +211,37 @@ def _shape_of_key_value(store: StoreDirectory) -> StoreShape:
 
 def _shape_of_segments(store: StoreDirectory) -> StoreShape:
     segments = store.databases()
-    starts = (*segments, 1 << 62)
+    ends = dict(zip(segments, [*list(segments)[1:], 1 << 62], strict=True))
+    of_segments: dict[int, int] = {}
     families: set[str] = set()
     offsets: dict[TopicPartition, int | None] = {}
     sample: list[SampledRow] = []
     indexed: set[str] = set()
     sampled = 0
-    for index, (start, path) in enumerate(segments.items()):
+    # Those that were left over when the retention was changed are the oldest.
+    for start in _from_both_ends(list(segments)):
+        path = segments[start]
         if not exists(path):
             continue
         with linked(path) as view, _Database(view, path) as database:
             families |= database.families
             for partition, offset in database.offsets().items():
+                if offset is not None:
+                    of_segments[start] = max(of_segments.get(start, -1), offset)
                 offsets[partition] = max(offsets.get(partition), offset, key=_first_unknown)
             if sampled < _SEGMENTS:
-                found = [SampledRow(start, starts[index + 1], *row) for row in database.sample()]
+                found = [SampledRow(start, ends[start], *row) for row in database.sample()]
                 if not indexed:
                     indexed |= next((kinds for row in found if (kinds := database.indexes_of(row))), set())
                 sample += found
                 sampled += bool(found)
-    spread = spread_ms(sample)
+    spread, overlapping = spread_ms(sample), False
+    if sample and not spread and not time_ordered_spread_ms(sample):
+        # Segments of several lengths, as after a change of the retention: the next one does not end a segment.
+        far = _FAR * max(math.gcd(*segments), _SHORTEST_SEGMENT_MS)
+        loose = [row._replace(end=row.start + far) for row in sample]
+        if (spread := spread_ms(loose)) or time_ordered_spread_ms(loose):
+            sample, overlapping = loose, True
     return StoreShape(
         store.directory,
         frozenset(families),
@@ -228,7 +255,15 @@ def _shape_of_segments(store: StoreDirectory) -> StoreShape:
         has_index_rows(sample),
         are_time_ordered_windows(sample),
         tuple(segments) == (0,) and newest_format(families) is StoreFormat.PLAIN and are_buffered(sample),
+        overlapping=overlapping,
+        segment_offsets=of_segments,
     )
+
+
+def _from_both_ends(starts: Sequence[int]) -> list[int]:
+    """Return the last, the first, the last but one, and so on."""
+    pairs = zip(reversed(starts), starts, strict=True)
+    return list(dict.fromkeys(start for pair in pairs for start in pair))
 
 
 def _first_unknown(offset: int | None) -> int:

@@ -35,6 +35,8 @@ _LEFT_ALONE = "Nothing was changed. Leave the store to Kafka Streams, which rest
 Trouble = Literal[
     "needed", "damaged", "unknown", "unlogged", "in memory", "missing", "in use", "stale", "undetermined", "foreign"
 ]
+#: Troubles of stores that are not judged, and that a user may acknowledge.
+NOT_JUDGED: tuple[Trouble, ...] = ("unknown", "needed", "missing")
 #: A store's shape, or why none is known: it is none that we know, or all of it is in use; None: none can be read.
 Shape = StoreShape | UnknownFormatError | LockedError | None
 
@@ -67,6 +69,8 @@ class DiscoveredStore:
         Whether its directories show what it is, without a word of a user's.
     unknown
         What its directory shows that is not known here; empty if nothing.
+    guessed
+        Whether that was concluded from rows and settings of the topic, and so may be wrong.
     segments
         By task and directory of a segment that was seen there: the identity of its database.
     applied
@@ -75,6 +79,8 @@ class DiscoveredStore:
         How a global store is filled, as of `StorePartitionSpec`.
     stale
         Its stale directories, as of `KnownStore`.
+    acknowledged
+        Why it need not be judged, if a user has said so; empty otherwise.
     """
 
     application: str
@@ -88,11 +94,13 @@ class DiscoveredStore:
     described: str = ""
     shown: bool = False
     unknown: str = ""
+    guessed: bool = False
     segments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     applied: Mapping[TopicPartition, int] = field(default_factory=dict)
     global_kind: GlobalKind | None = None
     global_said: bool = False
     stale: Mapping[str, int] = field(default_factory=dict)
+    acknowledged: str = ""
 
     @property
     def label(self) -> str:
@@ -153,7 +161,7 @@ def discovered_store(evidence: StoreEvidence, hint: Hint, tasks: Sequence[TaskId
         tasks=tuple(tasks),
         here=frozenset(found.task for found in evidence.here),
         described=_described(evidence, hint),
-        segments={} if known is None else known.segments,
+        segments={} if known is None or _has_other_retention(known, hint) else known.segments,
         applied=_known(shape.offsets) if isinstance(shape, StoreShape) else {},
         global_kind=hint.global_kind,
         global_said=_is_said_of_global(evidence, hint),
@@ -167,10 +175,16 @@ def discovered_store(evidence: StoreEvidence, hint: Hint, tasks: Sequence[TaskId
         return store.with_problem("unlogged", "it has no changelog, so there is nothing to verify it against")
     if not evidence.here and evidence.header == SUPPRESSED and not store.described:
         return store.with_problem("in memory", "records of its changelog are those of a suppression")
-    if known is not None and known.unknown and not evidence.here and (known.shown or not store.described):
-        return _unknown(store, f"What is known of it: {known.unknown}")
+    by_user = (evidence.by_user or hint).description
+    if known is not None and known.unknown and not evidence.here and not (by_user and known.guessed):
+        again = f"To have it described anew: statestore partitions --application {evidence.application} --forget {name}"
+        return _unknown(store, f"What is known of it: {known.unknown}. {again}")
     if known is not None and shape is None and (otherwise := known.contradiction(evidence.by_user or hint)):
-        return store.with_problem("needed", f"when a directory of it was last seen, it had {otherwise}; correct that")
+        again = f"statestore partitions --application {evidence.application} --forget {name}"
+        problem = (
+            f"when a directory of it was last seen, it had {otherwise}; correct that, or forget what was seen: {again}"
+        )
+        return store.with_problem("needed", problem)
     is_global = GLOBAL_TASK in tasks
     if is_global and (needed := _needed_of_global(evidence, hint)):
         return store.with_problem("needed", needed)
@@ -184,17 +198,23 @@ def discovered_store(evidence: StoreEvidence, hint: Hint, tasks: Sequence[TaskId
             "Window, session and versioned stores also need retention_ms=MS. "
             "Kinds with EmitStrategy.onWindowClose: time-ordered-window (tumbling and hopping windows), "
             "indexed-time-ordered-window (sliding windows), time-ordered-session. Kind for a join with a grace period: "
-            f"time-ordered-buffer. If the store is kept in memory, add --store {name}:engine=in_memory",
+            f"time-ordered-buffer. If the store is kept in memory, add --store {name}:engine=in_memory. If the "
+            f"application no longer has it: {acknowledgement(evidence.application, name)}",
         )
     try:
         _refuse_by_topic(evidence, hint)
         return replace(store, definition=_definition(evidence, hint, shape), shown=_is_shown(evidence, hint, shape))
     except UnknownFormatError as error:
-        return _unknown(replace(store, unknown=str(error) if evidence.here else ""), str(error))
+        return _unknown(replace(store, unknown=str(error) if evidence.here else "", guessed=True), str(error))
     except InputError as error:
         if evidence.here and shape is None:
             return store.with_problem("damaged", f"no database of it can be read; {error}")
         return store.with_problem("needed", str(error))
+
+
+def acknowledgement(application: str, store: str) -> str:
+    """Return the command that acknowledges a store that cannot be judged."""
+    return f"statestore partitions --application {application} --acknowledge {store}"
 
 
 def _is_said_of_global(evidence: StoreEvidence, hint: Hint) -> bool:
@@ -234,6 +254,12 @@ def _described(evidence: StoreEvidence, hint: Hint) -> str:
         return said if isinstance(evidence.shape, StoreShape) else ""
     same = not isinstance(evidence.shape, StoreShape) or known.definition.format is evidence.shape.format
     return said or (known.described if same else "")
+
+
+def _has_other_retention(known: KnownStore, hint: Hint) -> bool:
+    """Return whether the retention was changed since segments of a store were last seen."""
+    before = None if known.definition is None else known.definition.retention_ms
+    return hint.retention_ms is not None and hint.retention_ms != before
 
 
 def _known(offsets: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, int]:
@@ -343,14 +369,27 @@ def _require_fitting_segments(name: str, shape: StoreShape, kind: str, retention
     """Refuse a retention that the segments cannot be of."""
     interval_ms = segment_interval_ms(retention_ms)
     odd = [start for start in shape.starts if start % interval_ms]
+    if shape.are_left_over(odd):
+        odd = []
     spread_ms = shape.spread_of(kind)
     if not odd and shape.rows and (interval_ms if spread_ms is None else spread_ms) >= interval_ms:
         odd = list(shape.starts)
     if odd:
         raise InputError(
             f"segment {name}.{odd[0]} does not fit a retention of {retention_ms} ms, which makes segments "
-            f"{interval_ms} ms long; {remedy('retention_ms', ('MS',))} as the application has it"
+            f"{interval_ms} ms long{_several_lengths(name, shape)}; {remedy('retention_ms', ('MS',))} as the "
+            "application has it"
         )
+
+
+def _several_lengths(name: str, shape: StoreShape) -> str:
+    """Return what to say of segments of several lengths; empty if there are none."""
+    if not shape.overlapping:
+        return ""
+    newest = max(shape.segment_offsets.values(), default=0)
+    behind = [f"{name}.{start}" for start, offset in shape.segment_offsets.items() if offset < newest]
+    left_over = f", and {', '.join(sorted(behind))} are left over from before" if behind else ""
+    return f". Segments have several lengths, as after a change of the retention{left_over}"
 
 
 def _require_shown_segments(name: str, shape: StoreShape, retention_ms: int, remedy: Remedy) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, InstanceOf
 
@@ -13,6 +14,10 @@ from statestore.model import StoreFormat, StorePartition, TaskId, TopicPartition
 from statestore.statedir.context import store_context
 from statestore.statedir.paths import TaskPaths, task_paths
 from statestore.stores.api import StoreContext
+from statestore.stores.segment_homes import left_over_segments
+from statestore.stores.segments import segment_interval_ms
+
+T = TypeVar("T")
 
 
 class GlobalTask(TaskId):
@@ -158,4 +163,22 @@ class StorePartitionSpec(BaseModel):
     def context(self, *, read_only: bool = False) -> StoreContext:
         """Return the context that the store is opened in, with the changelog partitions whose offsets it may hold."""
         own = {self.store.name: self.partitions}
-        return store_context(self.paths, read_only=read_only, exactly_once=self.exactly_once, changelogs=own)
+        return store_context(
+            self.paths,
+            read_only=read_only,
+            exactly_once=self.exactly_once,
+            changelogs=own,
+            without_left_over_segments=not self.owned,
+        )
+
+    def segments_used(self, segments: Mapping[int, T]) -> dict[int, T]:
+        """Return the segments (by their starts in ms) that the application uses, if Kafka Streams writes the store."""
+        left_over = self.left_over(segments)
+        return {start: found for start, found in segments.items() if start not in left_over}
+
+    def left_over(self, segments: Iterable[int]) -> list[int]:
+        """Return the segments that Kafka Streams no longer uses, after a change of the retention."""
+        retention_ms = self.store.retention_ms
+        if self.owned or not self.store.segmented or retention_ms is None:
+            return []
+        return left_over_segments(segments, segment_interval_ms(retention_ms))

@@ -21,6 +21,7 @@ from statestore.bulk.runs import RunWriter
 from statestore.changelog import brokers_clock
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange
+from statestore.discovery.store_directory import segments_in
 from statestore.durable import remove_tree
 from statestore.errors import StateStoreError, StoreBehindLogStartError, StoreCorruptedError
 from statestore.formats.database_files import has_rows
@@ -273,12 +274,13 @@ def link_store(store: StorePartitionSpec, staged: Path) -> None:
         link_database(live, staged)
         return
     staged.mkdir(parents=True)
-    for segment in sorted(live.iterdir()):
+    for segment in store.segments_used(segments_in(live)).values():
         link_database(segment, staged / segment.name)
     kept = store.paths.staged_segments(name)
     kept.mkdir(parents=True)
     for file in store.paths.segments(name).glob("*"):
-        if file.is_file():
+        # Kafka Streams does not write down how long segments are: the application may have changed it.
+        if file.is_file() and (store.owned or file.name != "interval"):
             shutil.copy2(file, kept / file.name)
 
 

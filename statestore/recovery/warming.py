@@ -49,6 +49,8 @@ class WarmRow(NamedTuple):
         As of a restore.
     retriable
         Whether it may go better later.
+    judged
+        False: it is not known what the store is.
     """
 
     application: str
@@ -64,6 +66,7 @@ class WarmRow(NamedTuple):
     committed: int | None = None
     seconds: float = 0.0
     retriable: bool = False
+    judged: bool = True
 
 
 class Warming(NamedTuple):

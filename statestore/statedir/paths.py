@@ -3,6 +3,7 @@
     <state.dir>/<application.id>/<task id>/rocksdb/<store>/      Kafka Streams' own layout; nothing of ours in it
     <state.dir>/.statestore/<application.id>/<task id>/...       ours: lock, records, staging, quarantine, journals
     <state.dir>/.statestore/<application.id>/stores.json         ours: what its stores are, if no definition says it
+    <state.dir>/.statestore/<application.id>/acknowledged.json   ours: which stores need not be judged
     <state.dir>/.statestore/<application.id>/rewrite.json        ours: journal of an application made of another's state
     <state.dir>/.statestore/<application.id>/rewritten/...       ours: how many records rewrites wrote to changelogs
 
@@ -28,6 +29,11 @@ OWN_DIRECTORY = ".statestore"
 def known_stores_file(state_dir: Path, application: str) -> Path:
     """Where it is kept what the stores of an application without a definition are."""
     return state_dir / OWN_DIRECTORY / check_name(application) / "stores.json"
+
+
+def acknowledged_file(state_dir: Path, application: str) -> Path:
+    """File of the stores that a user has acknowledged although they cannot be judged."""
+    return known_stores_file(state_dir, application).with_name("acknowledged.json")
 
 
 def rewrite_journal(state_dir: Path, application: str) -> Path:

@@ -58,6 +58,8 @@ class StoreContext:
         Called with a store's name once the store is allowed to be opened, before it is changed.
     read_only
         Open stores for reading, and change nothing.
+    without_left_over_segments
+        Kafka Streams writes the stores: leave out segments that it no longer uses after a change of the retention.
     recording_level
         `metrics.recording.level`. DEBUG and TRACE record the metrics of each store.
     """
@@ -73,6 +75,7 @@ class StoreContext:
     config_setter: ConfigSetter | None = None
     opening: Callable[[str], None] | None = None
     read_only: bool = False
+    without_left_over_segments: bool = False
     recording_level: str = "INFO"
 
     def about_to_open(self, store: str) -> None:

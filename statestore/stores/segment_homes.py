@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -25,6 +25,18 @@ from statestore.stores.database import (
     open_on_disk,
 )
 from statestore.stores.spill import segment_spill_directory
+
+
+def left_over_segments(starts: Iterable[int], interval_ms: int) -> list[int]:
+    """Return the segments (by their starts in ms) that Kafka Streams no longer uses with this length of a segment.
+
+    If an application changes the retention of a store, Kafka Streams does not remove segments of the old length. Those
+    that start between two of the new length stay in the directory, and are neither read nor deleted. If all segments
+    start so, the length is not the store's, and none is returned.
+    """
+    found = list(starts)
+    odd = [start for start in found if start % interval_ms]
+    return odd if len(odd) < len(found) else []
 
 
 class Kept(NamedTuple):
@@ -82,6 +94,8 @@ class DiskHome:
         Where the store's commits are written before they are applied.
     interval_ms
         Length of a segment; kept in our directory, since segments of another length would hide rows.
+    without_left_over
+        As `without_left_over_segments` of the store's context.
     opening
         Called when all segments are found fit to be opened, before the first is.
     """
@@ -94,6 +108,7 @@ class DiskHome:
         interval_ms: int,
         commits: CommitLog,
         *,
+        without_left_over: bool,
         opening: Callable[[], None],
         read_only: bool,
     ) -> None:
@@ -103,6 +118,7 @@ class DiskHome:
         self._directory = directory
         self._own = own_directory
         self._interval_ms = interval_ms
+        self._without_left_over = without_left_over
         self._opening = opening
         self._read_only = read_only
 
@@ -143,7 +159,8 @@ class DiskHome:
                     "is another store's, or older than Kafka Streams 2.3; it was not changed"
                 )
             starts.append(int(text))
-        return sorted(starts)
+        left_over = left_over_segments(starts, self._interval_ms) if self._without_left_over else []
+        return sorted(set(starts).difference(left_over))
 
     def _check_none_lost(self, looked_at: Mapping[int, LookedAt]) -> None:
         """Refuse a store that lacks a segment that we left in it, unless somebody else has had it since.
@@ -184,7 +201,9 @@ class DiskHome:
         path = self._own / "interval"
         known = path.read_text(encoding="utf-8", errors="backslashreplace") if path.exists() else None  # any damage
         odd = [start for start in starts if start % self._interval_ms]
-        if starts and (odd or known not in (None, str(self._interval_ms))):
+        # Kafka Streams does not write down the length: another one is of before the application changed the retention.
+        other = known not in (None, str(self._interval_ms)) and not self._without_left_over
+        if starts and (odd or other):
             raise WrongStoreError(
                 f"{self._directory} has segments of {known or 'another length'} ms, the retention of store "
                 f"{self._spec.store} makes it {self._interval_ms}: the retention was changed; give it the old one, or "

@@ -43,6 +43,7 @@ class SegmentedBytes(BuiltInBytes[Segments]):
                 context.own_directory / "segments" / self.name,
                 segment_interval_ms(self.retention_ms),
                 CommitLog(commits_directory(context.own_directory, self.name)),
+                without_left_over=context.without_left_over_segments,
                 opening=lambda: context.about_to_open(self.name),
                 read_only=context.read_only,
             )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain, groupby
@@ -24,9 +24,11 @@ from statestore.changelog import brokers_clock
 from statestore.changelog.kept import keep_connections
 from statestore.changelog.topics import APPEND_TIME, TIMESTAMP_TYPE
 from statestore.discovery.partitions import FailedStore
+from statestore.discovery.store_directory import segments_in
 from statestore.errors import (
     ArchiveAccessError,
     ArchiveUnavailableError,
+    InputError,
     InvalidStateError,
     LockedError,
     SnapshotError,
@@ -133,7 +135,23 @@ def verify_many(
                     rows.update(zip(part, verified, strict=True))
     except OSError as error:
         raise of_os_error(error) from error
-    return [rows[at] for at in range(len(specs))]
+    return [_with_left_over(specs[at], rows[at]) for at in range(len(specs))]
+
+
+def _with_left_over(spec: StorePartitionSpec, found: VerifyRow) -> VerifyRow:
+    """Name the segments that were left out, because Kafka Streams does not use them."""
+    if spec.owned or not spec.store.segmented or found.committed is None:
+        return found
+    with suppress(OSError, InputError):
+        here = segments_in(spec.live)
+        if left_over := spec.left_over(here):
+            names = ", ".join(here[start].name for start in left_over)
+            said = (
+                f"left out: {names}, left over from another retention: Kafka Streams neither uses nor deletes these "
+                f"segments with a retention of {spec.store.retention_ms} ms"
+            )
+            return found.model_copy(update={"detail": "; ".join(filter(None, [found.detail, said]))})
+    return found
 
 
 def undetermined(found: FailedStore) -> VerifyRow:

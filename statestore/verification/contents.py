@@ -73,10 +73,13 @@ StoredRows = Callable[[ScannedDatabase, Sample | None, int], Iterator[pa.RecordB
 
 
 def databases(spec: StorePartitionSpec) -> dict[int, Path]:
-    """Directories of a store's databases by segment start (ms), in order; a key-value store's only one is at 0."""
+    """Directories of a store's databases by segment start (ms), in order; a key-value store's only one is at 0.
+
+    Segments that Kafka Streams no longer uses are left out.
+    """
     if not spec.store.segmented:
         return {0: spec.live}
-    return segments_in(spec.live)
+    return spec.segments_used(segments_in(spec.live))
 
 
 def count_rows(spec: StorePartitionSpec, give_way: Callable[[], None] = nobody_waits) -> int:

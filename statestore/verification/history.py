@@ -83,6 +83,7 @@ SCHEMA = pa.schema(
         pa.field("loss_cause", pa.string()),
         pa.field("restore_point", _RESTORE_POINT),
         pa.field("global_kind", pa.string()),
+        pa.field("acknowledged", pa.string()),
     ]
 )
 

@@ -120,7 +120,8 @@ def test_what_we_do_not_know_is_told_with_the_reason_and_is_no_damage(stopped: R
         row = rows[store.name]
         assert (row.status, row.action, row.task) == (Status.UNKNOWN_FORMAT, Action.BY_HAND, "0_0")
         assert reason in row.detail
-    assert exit_code(list(rows.values())) == 0
+    assert exit_code(list(rows.values())) == 6
+    assert exit_code([rows[name] for name in names(KNOWN)]) == 0
 
 
 @pytest.mark.behaviour("M2")

@@ -64,9 +64,8 @@ def test_what_is_known_completes_what_is_said_and_contradicts_it():
     )
     assert kept.completed(Hint(retention_ms=7)).retention_ms == 7
     assert kept.contradiction(Hint(kind="window", retention_ms=HOUR)) == ""
-    assert kept.contradiction(Hint(kind="session", retention_ms=7)) == (
-        f"kind=window, not session, retention_ms={HOUR}, not 7"
-    )
+    # The application may have changed the retention since.
+    assert kept.contradiction(Hint(kind="session", retention_ms=7)) == "kind=window, not session"
 
 
 def test_stores_in_memory_are_left_out_once_they_are_named():

@@ -193,8 +193,19 @@ class Driver:
         with self.running(arguments):
             pass
 
+    def run_several(self, runs: Sequence[Sequence[str]]) -> list[list[str]]:
+        """Run it several times in one JVM, and return the topics that each run has made."""
+        name = uuid4().hex
+        asked, made = self.directory / f"{name}.runs", self.directory / f"{name}.topics"
+        asked.write_text("".join("\t".join([*run, "--timeout-s", str(_RUN_S)]) + "\n" for run in runs))
+        with self.running([str(asked), str(made)], main="Several", deadline_s=_RUN_S * len(runs)):
+            pass
+        return [line.split("\t") if line else [] for line in made.read_text().splitlines()]
+
     @contextmanager
-    def running(self, arguments: Sequence[str]) -> Iterator[ServiceProcess]:
+    def running(
+        self, arguments: Sequence[str], *, main: str = "Driver", deadline_s: float = _RUN_S
+    ) -> Iterator[ServiceProcess]:
         """Start it, and wait at the end of the block for its own, which must be a good one.
 
         The first run leaves an archive of the classes that it has loaded: the later ones take half as long to start.
@@ -209,8 +220,9 @@ class Driver:
             *("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"),
             "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.streams.processor=info",
         ]
-        argv = [self.java, *options, "-cp", self.classpath, "Driver", *arguments, "--timeout-s", str(_RUN_S)]
-        with _running(self.processes, name, argv, self.directory / f"{name}.log", _RUN_S + _EXIT_S) as service:
+        argv = [self.java, *options, "-cp", self.classpath, main, *arguments]
+        argv += ["--timeout-s", str(_RUN_S)] if main == "Driver" else []
+        with _running(self.processes, name, argv, self.directory / f"{name}.log", deadline_s + _EXIT_S) as service:
             yield service
         if partial.exists():
             partial.replace(archive)
@@ -367,6 +379,17 @@ class KafkaStreams:
         """
         self.send(commands)
         return self._run("read", state_dir, stores, config, as_of)
+
+    def writing(
+        self,
+        state_dir: Path,
+        stores: Sequence[Store],
+        commands: Iterable[Command],
+        config: Mapping[str, str] | None = None,
+    ) -> list[str]:
+        """Send the commands, and return the arguments of a run that does them, for `Driver.run_several`."""
+        self.send(commands)
+        return self._arguments("write", state_dir, stores, config)[0]
 
     @contextmanager
     def running(

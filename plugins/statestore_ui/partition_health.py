@@ -168,7 +168,8 @@ def _of_status(status: Status, action: Action, verify: Verified) -> Standing:
     if verify.loss is Loss.LIKELY:
         advice = _KEEP if status.healthy else f"{advice} {_KEEP}" if action is Action.BY_HAND else advice
         detail = _lines(detail, verify.loss_detail if verify.loss_detail not in detail else "")
-    return Standing(status, _LEVELS.get(status, "bad"), status, advice, detail)
+    acknowledged = action is Action.NONE and status in (Status.UNKNOWN_FORMAT, Status.MISSING)
+    return Standing(status, "notice" if acknowledged else _LEVELS.get(status, "bad"), status, advice, detail)
 
 
 def _of_restore(row: Restored, before: Standing) -> Standing:

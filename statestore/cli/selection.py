@@ -16,7 +16,7 @@ from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.fields import Guarantee
 from statestore.discovery.acknowledged import read_acknowledged
 from statestore.discovery.applications import discover
-from statestore.discovery.directories import applications_in
+from statestore.discovery.directories import applications_in, unusable_applications
 from statestore.discovery.hints import Hint, parse_hints
 from statestore.discovery.known_store import KnownStore
 from statestore.discovery.known_stores_file import read_known
@@ -174,12 +174,12 @@ class Chosen:
         return [*failed_stores(self.defined, self.failed, self.named), *others]
 
     def troubled(self, trouble: str) -> list[DiscoveredStore]:
-        """Return the discovered stores that have a problem of this sort, and that nobody has acknowledged."""
+        """Return the discovered stores that have a problem of this sort, without the acknowledged ones."""
         return [store for store in self.discovered if store.trouble == trouble and not store.acknowledged]
 
     @property
     def not_judged(self) -> list[DiscoveredStore]:
-        """The stores that are not judged, although nobody has acknowledged them."""
+        """The stores that are not judged, without the acknowledged ones."""
         return [store for trouble in NOT_JUDGED for store in self.troubled(trouble)]
 
     @property
@@ -189,7 +189,7 @@ class Chosen:
 
     @property
     def without_rows(self) -> dict[str, str]:
-        """What a report has no row for, and why: the stores of which nothing is on disk, and all that was left out."""
+        """Reasons why a report has no row: for stores in memory or without a log, and for all that was left out."""
         none = [*self.troubled("unlogged"), *self.troubled("in memory")]
         return {**self.left_out, **{f"store {store.label}": store.problem for store in none}}
 
@@ -303,6 +303,11 @@ def choose(asked: PartitionSelection, topics: Topics, *, certain: bool = False) 
         else store
         for store in discovered
     ]
+    if not asked.applications and not definitions:
+        discovered += [
+            DiscoveredStore(other.path.name, "-").with_problem("unknown", f"{other.path}: {other.reason}")
+            for other in unusable_applications(asked.where.state_dir)
+        ]
     wanted = {text.partition(":")[0] for text in asked.stores}
     wanted -= {name for name, hint in said.items() if hint.engine == "in_memory"}
     _require_stores(wanted, defined, discovered)

@@ -240,7 +240,7 @@ def _obstacles(chosen: Chosen, tasks: Sequence[TaskId]) -> Mapping[TaskId, str]:
 
 
 def _not_judged(chosen: Chosen, tasks: Sequence[TaskId] | None) -> list[WarmRow]:
-    """Return a row for each store of these tasks of which it is not known what it is; None: of all tasks."""
+    """Return a row for each unknown store of these tasks, or of all tasks if None."""
     from statestore.partition.spec import GLOBAL_TASK
     from statestore.recovery.warming import WarmRow
 

@@ -17,6 +17,7 @@ from statestore.discovery.store_directory import DATABASE_FILE, LiveStore, Store
 from statestore.errors import InputError, UnknownApplicationError, UnknownStoreError
 from statestore.model import KEY_VALUE_DIRECTORY, TaskId, check_name
 from statestore.partition.spec import GLOBAL_TASK
+from statestore.statedir.paths import OWN_DIRECTORY
 
 _EXPECTED = (
     "expected a store's own directory (a RocksDB database, or a directory of segments) or an application's, "
@@ -37,6 +38,12 @@ def applications_in(state_dir: Path) -> list[str]:
     return [path.name for path in found if not path.name.startswith(".") or tasks_in(state_dir, path.name)]
 
 
+def unusable_applications(state_dir: Path) -> list[LeftAlone]:
+    """Return the directories that have tasks in them, as those of applications, and cannot be looked into."""
+    found = [(path, _problem(path)) for path in _directories(state_dir)] if state_dir.is_dir() else []
+    return [LeftAlone(path, reason) for path, reason in found if reason is not None and _has_tasks(path)]
+
+
 def tasks_in(state_dir: Path, application: str) -> list[TaskId]:
     """Return the tasks that have a directory, with `GLOBAL_TASK` if there is one of global stores."""
     directory = state_dir / _checked("application", application)
@@ -54,7 +61,12 @@ def stores_in(state_dir: Path, application: str) -> tuple[list[LiveStore], list[
     """
     directory = state_dir / _checked("application", application)
     stores: list[LiveStore] = []
-    others: list[LeftAlone] = []
+    inside = _directories(directory) if directory.is_dir() else ()
+    others = [
+        LeftAlone(path, "it has tasks in it, as the directories of named topologies, which are not supported")
+        for path in inside
+        if _task(path.name) is None and _has_tasks(path)
+    ]
     for task in tasks_in(state_dir, application):
         task_dir = directory / str(task)
         for path in (directory, task_dir):
@@ -187,6 +199,11 @@ def _checked(what: str, name: str) -> str:
         return check_name(name)
     except ValueError as error:
         raise InputError(f"{what} {error}") from error
+
+
+def _has_tasks(path: Path) -> bool:
+    """Return whether a directory has directories of tasks in it."""
+    return path.name != OWN_DIRECTORY and any(_task(found.name) is not None for found in _directories(path))
 
 
 def _is_store(path: Path) -> bool:

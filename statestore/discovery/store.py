@@ -199,7 +199,8 @@ def discovered_store(evidence: StoreEvidence, hint: Hint, tasks: Sequence[TaskId
             "Kinds with EmitStrategy.onWindowClose: time-ordered-window (tumbling and hopping windows), "
             "indexed-time-ordered-window (sliding windows), time-ordered-session. Kind for a join with a grace period: "
             f"time-ordered-buffer. If the store is kept in memory, add --store {name}:engine=in_memory. If the "
-            f"application no longer has it: {acknowledgement(evidence.application, name)}",
+            "topic is another application's, or this one no longer has the store: "
+            f"{acknowledgement(evidence.application, name)}",
         )
     try:
         _refuse_by_topic(evidence, hint)
@@ -383,7 +384,7 @@ def _require_fitting_segments(name: str, shape: StoreShape, kind: str, retention
 
 
 def _several_lengths(name: str, shape: StoreShape) -> str:
-    """Return what to say of segments of several lengths; empty if there are none."""
+    """Return the part of a message that names segments of several lengths; empty if all have the same length."""
     if not shape.overlapping:
         return ""
     newest = max(shape.segment_offsets.values(), default=0)

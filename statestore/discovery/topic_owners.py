@@ -1,7 +1,7 @@
 """Which application a changelog topic belongs to, where its name fits several.
 
 `orders-v2-totals-changelog` is the changelog of store `v2-totals` of application `orders`, or of store `totals` of
-application `orders-v2`. What shows the owner, the strongest first:
+application `orders-v2`. The evidence, the strongest first:
 
     a directory of the store, a record of it (known_stores_file.py), or the user's word        checked by the caller
     a definition; a directory or a record of the other application's store
@@ -51,7 +51,7 @@ def other_owners(
     Parameters
     ----------
     stores
-        Names of stores of which the application has no directory and no record.
+        Stores without a directory and a record of this application.
     defined
         By changelog topic: the application whose definition names it.
     """
@@ -81,7 +81,7 @@ class _Evidence:
         self._group_owner: Callable[[str], tuple[str, Collection[int]] | None] = cache(self._of_group)
 
     def owner(self, topic: Topic) -> OtherOwner | None:
-        """Return the other owner of a topic; None: it is this application's, as far as is known."""
+        """Return the other owner of a topic, or None if the topic is this application's as far as is known."""
         own = self._topology(self._application)
         if own is not None and topic.name in own.changelogs:
             return None

@@ -199,7 +199,7 @@ class TaskPaths:
 
 
 def _file_of(prefix: str, store: str, suffix: str) -> str:
-    """Name of a file about a store; of a store with too long a name, a digest takes the place of the name's end."""
+    """Name of a file about a store. If it would be too long, a digest replaces the end of the store's name."""
     name = f"{prefix}-{store}{suffix}"
     if len(name) <= LONGEST_NAME:
         return name

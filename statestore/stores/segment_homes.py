@@ -201,7 +201,7 @@ class DiskHome:
         path = self._own / "interval"
         known = path.read_text(encoding="utf-8", errors="backslashreplace") if path.exists() else None  # any damage
         odd = [start for start in starts if start % self._interval_ms]
-        # Kafka Streams does not write down the length: another one is of before the application changed the retention.
+        # Kafka Streams does not record the length: a different one here predates a change of the retention.
         other = known not in (None, str(self._interval_ms)) and not self._without_left_over
         if starts and (odd or other):
             raise WrongStoreError(

@@ -1,4 +1,4 @@
-"""Stores that cannot be judged: a row and an exit code of their own, until a user acknowledges or describes them."""
+"""Stores that cannot be judged have a row and a separate exit code, until a user acknowledges or describes them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ODD = "o dd"
 
 @pytest.fixture
 def application(bootstrap_servers: str, tmp_path: Path) -> str:
-    """Application with a directory that is no store of Kafka Streams, and a changelog of which no directory is left."""
+    """Application with a directory that is no store of Kafka Streams, and a changelog without a directory."""
     name = unique("orders")
     (tmp_path / "state" / name / "0_0" / "rocksdb" / ODD).mkdir(parents=True)
     produce(bootstrap_servers, create_topic(bootstrap_servers, f"{name}-totals-changelog"), [(b"a", b"1")])

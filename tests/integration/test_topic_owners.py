@@ -25,7 +25,7 @@ STREAMS = encode(CommitMetadata(partition_time=5))
 
 
 class Cluster:
-    """A state directory with application `orders`, and topic `orders-v2-totals-changelog` of nobody."""
+    """A state directory with application `orders`, and topic `orders-v2-totals-changelog`, whose owner is unknown."""
 
     def __init__(self, servers: str, state_dir: Path) -> None:
         self.where = Where(servers, state_dir)

@@ -13,7 +13,7 @@ from statestore.definitions.store import StoreDefinition
 from statestore.discovery import older_versions
 from statestore.discovery.applications import _shape
 from statestore.discovery.changelogs import COMPACTION_LAG, changelog_configs
-from statestore.discovery.directories import applications_in, stores_in, tasks_in
+from statestore.discovery.directories import applications_in, stores_in, tasks_in, unusable_applications
 from statestore.discovery.hints import Hint
 from statestore.discovery.known_store import KnownStore
 from statestore.discovery.older_versions import has_offsets_beside, shown_layout
@@ -826,6 +826,15 @@ def test_what_is_no_store_is_left_alone_with_the_reason(tmp_path):
     assert reasons["custom"] == "data in it is not a segment, expected custom.<start in ms>"
     assert reasons["linked"] == "it is a symbolic link, expected a directory"
     assert "'o dd' is not a valid name" in reasons["o dd"]
+
+
+def test_a_directory_with_tasks_that_cannot_be_looked_into_is_named(tmp_path):
+    (tmp_path / "app" / "__topology__" / "0_0").mkdir(parents=True)
+    (tmp_path / "o dd" / "0_0").mkdir(parents=True)
+    (tmp_path / "lost+found").mkdir()
+    (tmp_path / "linked").symlink_to(tmp_path / "app" / "__topology__")
+    assert [other.path.name for other in unusable_applications(tmp_path)] == ["linked", "o dd"]
+    assert [other.path.name for other in stores_in(tmp_path, "app")[1]] == ["__topology__"]
 
 
 @pytest.mark.parametrize("linked", ["app", "app/0_0"])

@@ -85,6 +85,18 @@ def test_a_windowed_store_is_of_the_kind_that_puts_its_rows_nearest_to_their_seg
     assert (store.definition.kind, store.definition.retention_ms) == (kind, HOUR)
 
 
+@pytest.mark.parametrize(
+    ("behind", "overlapping", "trouble"),
+    [(3, False, None), (3, True, None), (9, True, "needed"), (None, True, None), (None, False, "needed")],
+)
+def test_segments_of_another_length_are_left_over_if_they_are_behind(evidence, behind, overlapping, trouble):
+    starts = (0, HOUR // 2, 4 * HOUR)
+    offsets = {} if behind is None else {0: 9, HOUR // 2: behind, 4 * HOUR: 9}
+    shape = windows({"window": 1}, starts=starts)._replace(overlapping=overlapping, segment_offsets=offsets)
+    store = found(evidence(shape, WINDOWED, segmented=True), retention_ms=8 * HOUR)
+    assert store.trouble == trouble
+
+
 def test_a_retention_that_is_said_goes_before_the_topics(evidence):
     shape = windows({"window": 1}, starts=(0, HOUR))
     assert found(evidence(shape, WINDOWED, segmented=True), retention_ms=2 * HOUR).definition.retention_ms == 2 * HOUR

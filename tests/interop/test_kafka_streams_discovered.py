@@ -171,7 +171,7 @@ def test_a_global_store_is_healthy_and_what_others_add_to_its_topic_is_told_and_
     row = stopped.verified("rates-store")["rates-store/global"]
     assert (row.status, row.action) == (Status.LAGGING, Action.NONE)
     assert f"{stopped.rates}-2 at 50" in row.detail
-    assert exit_code([row]) == 0
+    assert exit_code([row]) == 6
 
 
 @pytest.mark.parametrize(("store", "path"), [("plain-kv", "2_0/rocksdb/plain-kv"), ("session", "2_0/session")])
@@ -226,7 +226,7 @@ def test_a_store_in_another_format_is_named_and_left_alone(stopped: Stopped, tmp
     row = state.verified()["custom/-"]
     assert (row.status, row.action) == (Status.UNKNOWN_FORMAT, Action.BY_HAND)
     assert str(custom) in row.detail
-    assert exit_code([row]) == 0
+    assert exit_code([row]) == 6
 
 
 def test_a_directory_that_is_no_applications_stops_no_other_one(

@@ -75,6 +75,7 @@ def test_only_what_is_not_judged_can_be_acknowledged(command: Command) -> None:
     assert command("partitions", "--forget", "totals")[0] == 2
 
 
+@pytest.mark.long
 def test_warming_requires_each_store(command: Command) -> None:
     assert command("warm")[0] == 0
     code, report = command("warm", "--require")

@@ -72,7 +72,8 @@ class Drawn:
     def on_disk(self) -> set[tuple[str, str]]:
         """Stores and tasks that it has made directories of."""
         found = set()
-        for task in (self.state_dir / self.name).iterdir():
+        directory = self.state_dir / self.name  # there is none if all stores are in memory
+        for task in directory.iterdir() if directory.exists() else ():
             if task.is_dir():
                 found |= {(path.name, task.name) for path in task.glob("rocksdb/*")}
                 found |= {(path.name, task.name) for path in task.iterdir() if path.is_dir() and path.name != "rocksdb"}

@@ -61,7 +61,7 @@ class AggregationDefinition(Definition):
     store
         Store of the results. It is created with the kind's defaults if the definition does not list it.
     aggregate
-        `count`, or an aggregate created with `statestore.tasks.aggregates`.
+        `count`, `latest`, or an aggregate created with `statestore.tasks.aggregates`.
     group_by
         Function of the record that returns the key to group by, if it is not the record's own key. Records then go
         through an internal repartition topic to a separate subtopology.
@@ -74,7 +74,7 @@ class AggregationDefinition(Definition):
     """
 
     store: Name
-    aggregate: Literal["count"] | Reference = "count"
+    aggregate: Literal["count", "latest"] | Reference = "count"
     group_by: Reference | None = None
     partitions: int | None = Field(default=None, ge=1, le=10_000)
     windows: TimeWindows | None = None

@@ -3,7 +3,7 @@
 from statestore.formats.headers_value import AggregationWithHeaders, ValueTimestampHeaders
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.stores.serdes import BYTES, INT64, JSON, UTF8, Serde
-from statestore.tasks.aggregates import aggregate, count, reduce_by, sum_of
+from statestore.tasks.aggregates import aggregate, count, latest, reduce_by, sum_of
 from statestore.tasks.input_records import InputRecords
 from statestore.tasks.processor import Record
 from statestore.tasks.processor_context import ProcessorContext
@@ -22,6 +22,7 @@ __all__ = [
     "ValueTimestampHeaders",
     "aggregate",
     "count",
+    "latest",
     "reduce_by",
     "sum_of",
 ]

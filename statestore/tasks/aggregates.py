@@ -1,4 +1,4 @@
-"""Functions of predefined aggregations: `count`, `sum_of`, `reduce_by`, and `aggregate`.
+"""Functions of predefined aggregations: `count`, `latest`, `sum_of`, `reduce_by`, and `aggregate`.
 
 Records are folded in batches. The given functions must therefore be pure: they depend only on their arguments, and a
 record can be passed to them more than once. An accumulator passes through its serde only at the end of a batch. A
@@ -41,6 +41,8 @@ class Aggregate:
         For a sum: returns the number that a record's value adds. None for all others.
     counts
         Whether every record adds one, regardless of its value.
+    by_time
+        Whether the result is the value of the record with the largest timestamp.
     """
 
     value: Serde[Any] | None
@@ -50,6 +52,7 @@ class Aggregate:
     merger: Merger | None = None
     amount: Callable[[Any], int] | None = None
     counts: bool = False
+    by_time: bool = False
 
 
 def count() -> Aggregate:
@@ -61,6 +64,16 @@ def count() -> Aggregate:
         aggregator=lambda _key, _value, counted: counted + 1,
         merger=lambda _key, one, other: one + other,
         counts=True,
+    )
+
+
+def latest() -> Aggregate:
+    """Keep the value of the record with the largest timestamp; of several with this timestamp, the last one.
+
+    A record that arrives late does not replace a newer value. The value is stored unchanged.
+    """
+    return Aggregate(
+        value=BYTES, result=BYTES, initializer=_nothing, aggregator=lambda _key, value, _so_far: value, by_time=True
     )
 
 
@@ -131,16 +144,16 @@ def aggregate(
 
 
 def load_aggregate(reference: str) -> Aggregate:
-    """Return the aggregate that a definition names: `count`, or a custom one as `module:attribute`.
+    """Return the aggregate that a definition names: `count`, `latest`, or a custom one as `module:attribute`.
 
     Raises
     ------
     DefinitionError
         If it cannot be imported, or is not an aggregate.
     """
-    if reference == "count":
-        return count()
-    expected = "made with count, sum_of, reduce_by, or aggregate of statestore.tasks.aggregates"
+    if reference in _PREDEFINED:
+        return _PREDEFINED[reference]()
+    expected = "made with count, latest, sum_of, reduce_by, or aggregate of statestore.tasks.aggregates"
     found = load(reference, "aggregate", expected)
     if not isinstance(found, Aggregate):
         raise DefinitionError(f"aggregate {reference} is a {type(found).__name__}, expected one {expected}")
@@ -177,3 +190,6 @@ def _zero() -> int:
 
 def _nothing() -> None:
     return None
+
+
+_PREDEFINED = {"count": count, "latest": latest}

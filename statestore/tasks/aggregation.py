@@ -2,6 +2,7 @@
 
     aggregation -> FoldedRows                  keyed.py      one result a key, or a key and window
                 -> CountedRows, SummedRows     summed.py     the same, in columns
+                -> LatestRows                  latest.py     the same
                 -> SessionAggregation          sessions.py   one result a session
 
 What comes out depends on the records and their order alone, not on how they were cut into batches and flushes.
@@ -15,9 +16,11 @@ import pyarrow as pa
 
 from statestore.definitions.aggregation import AggregationDefinition
 from statestore.errors import DefinitionError
+from statestore.formats.value_format import ValueFormat
 from statestore.tasks.aggregates import Aggregate
 from statestore.tasks.folding import Poison
 from statestore.tasks.keyed_aggregation import FoldedRows
+from statestore.tasks.latest_aggregation import LatestRows
 from statestore.tasks.results import Forward, Results
 from statestore.tasks.sessions import SessionAggregation
 from statestore.tasks.summed_aggregation import CountedRows, SummedRows
@@ -86,8 +89,10 @@ def aggregation(
     DefinitionError
         If the aggregate cannot do what the definition asks for.
     """
-    require_capable(definition, aggregate)
     results = Results(store, forward)
+    require_capable(definition, aggregate, results.layout)
+    if aggregate.by_time:
+        return LatestRows(definition.windows, aggregate, results, poison)
     if definition.sessions is not None:
         return SessionAggregation(definition.sessions, aggregate, results, poison)
     if aggregate.counts:
@@ -96,14 +101,20 @@ def aggregation(
     return kind(definition.windows, aggregate, results, poison)
 
 
-def require_capable(definition: AggregationDefinition, aggregate: Aggregate) -> None:
-    """Refuse an aggregate that cannot do what the definition asks for.
+def require_capable(definition: AggregationDefinition, aggregate: Aggregate, layout: ValueFormat) -> None:
+    """Refuse an aggregate that cannot do what the definition asks for, in a store with this layout.
 
     Raises
     ------
     DefinitionError
-        If the aggregation has sessions and its aggregate no merger.
+        If the aggregation has sessions and its aggregate no merger, or if `latest` has sessions or no timestamps.
     """
+    if aggregate.by_time and (definition.sessions is not None or not layout.timestamped):
+        raise DefinitionError(
+            f"aggregation into {definition.store}: latest compares a record with the timestamp of the stored one; "
+            "sessions and stores with `format: plain` keep none. Use a key-value or window store with "
+            "`format: timestamped` or `headers`"
+        )
     if definition.sessions is not None and aggregate.merger is None:
         raise DefinitionError(
             f"aggregation into {definition.store} has sessions, which may become one, but its aggregate "

@@ -41,7 +41,7 @@ def named_code(definition: ApplicationDefinition) -> Iterator[Named]:
     for item in definition.aggregations:
         if item.group_by is not None:
             yield Named(f"group_by {item.group_by}", partial(load_key, item.group_by))
-        yield Named(f"aggregate {item.aggregate}", partial(_load_capable, item))
+        yield Named(f"aggregate {item.aggregate}", partial(_load_capable, item, definition.store(item.store)))
     if definition.rocksdb_config_setter is not None:
         what = f"rocksdb_config_setter {definition.rocksdb_config_setter}"
         yield Named(what, partial(load_config_setter, definition.rocksdb_config_setter))
@@ -63,5 +63,5 @@ def _load_kind(store: StoreDefinition) -> None:
     build_store(store)
 
 
-def _load_capable(definition: AggregationDefinition) -> None:
-    require_capable(definition, load_aggregate(definition.aggregate))
+def _load_capable(definition: AggregationDefinition, store: StoreDefinition) -> None:
+    require_capable(definition, load_aggregate(definition.aggregate), store.values)

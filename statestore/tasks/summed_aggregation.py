@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from statestore.definitions.aggregation import TimeWindows
 from statestore.errors import DefinitionError
@@ -29,16 +28,6 @@ _COMPACT_ROWS = 1 << 17
 
 class _Columns(RowAggregation):
     """Adding sums to those of the store."""
-
-    def _rows(self, records: Records, amounts: Int64s) -> tuple[Sums, Int64s | None]:
-        """Rows that are not yet added up, and which record each is of (None: one of each, in order)."""
-        if self._windows is None:
-            return Sums(records.keys, records.starts, amounts, records.timestamps, records.timestamps), None
-        index, starts = grouping.window_rows(records, self._windows.step_ms)
-        keys, timestamps = records.keys, records.timestamps
-        if index is not None:
-            keys, timestamps, amounts = keys.take(pa.array(index)), timestamps[index], amounts[index]
-        return Sums(grouping.window_row_keys(keys, starts), starts, amounts, timestamps, timestamps), index
 
     def _stored(self, row_keys: list[bytes]) -> tuple[Int64s, Int64s]:
         try:
@@ -82,7 +71,7 @@ class CountedRows(_Columns):
         self._parts = []
 
     def _take(self, records: Records) -> None:
-        self._parts.append(self._rows(records, np.ones(len(records), np.int64))[0])
+        self._parts.append(sums.rows_of(records, self._windows, np.ones(len(records), np.int64))[0])
         first, others = len(self._parts[0]), sum(map(len, self._parts[1:]))
         if others > max(_COMPACT_ROWS, first):
             self._parts = [sums.by_row(sums.joined(self._parts))[0]]
@@ -103,7 +92,7 @@ class SummedRows(_Columns):
             return
         records = grouping.joined(self._pending)
         amounts, unknown = sums.amounts(self._aggregate, records.values)
-        rows, index = self._rows(records, amounts)
+        rows, index = sums.rows_of(records, self._windows, amounts)
         added, codes = sums.in_order(*sums.by_row(rows))
         row_keys = added.row_keys.to_pylist()
         before = self._stored(row_keys)

@@ -11,9 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.definitions.aggregation import TimeWindows
 from statestore.stores.serdes import INT64
 from statestore.tasks.aggregates import Aggregate, the_value, whole_number
-from statestore.tasks.grouping import Int64s
+from statestore.tasks.grouping import Int64s, Records, window_row_keys, window_rows
 
 #: Sums of absolute values are kept as floats; up to here they are surely within an int64.
 SAFE = float(1 << 62)
@@ -48,6 +49,17 @@ class Sums:
     def nbytes(self) -> int:
         """Memory that they take."""
         return int(self.row_keys.nbytes) + 4 * 8 * len(self)
+
+
+def rows_of(records: Records, windows: TimeWindows | None, amounts: Int64s) -> tuple[Sums, Int64s | None]:
+    """Rows that are not yet added up, and which record each is of (None: one of each, in order)."""
+    if windows is None:
+        return Sums(records.keys, records.starts, amounts, records.timestamps, records.timestamps), None
+    index, starts = window_rows(records, windows.step_ms)
+    keys, timestamps = records.keys, records.timestamps
+    if index is not None:
+        keys, timestamps, amounts = keys.take(pa.array(index)), timestamps[index], amounts[index]
+    return Sums(window_row_keys(keys, starts), starts, amounts, timestamps, timestamps), index
 
 
 def joined(parts: Sequence[Sums]) -> Sums:

@@ -115,6 +115,7 @@ def aggregating(name: str) -> dict[str, Any]:
                 "partitions": 3,
                 "windows": {"size_ms": 100, "advance_ms": 50, "grace_ms": 100},
             },
+            {"store": "newest", "aggregate": "latest"},
             {"store": "visits", "aggregate": f"{MODULE}:visit", "sessions": {"gap_ms": 20, "grace_ms": 100}},
         ],
         "stores": [  # a store that is only read has another stream time: nothing may have expired

@@ -25,6 +25,7 @@ class Functions:
     merge: Callable[[bytes, Any, Any], Any]
     write: Callable[[Any], bytes]
     read_result: Callable[[bytes], Any]
+    by_time: bool = False
 
 
 COUNT = Functions(
@@ -108,6 +109,8 @@ class Model:
         try:
             for row_key in rows:
                 old = self.rows.get(row_key)
+                if functions.by_time and old is not None and record.timestamp < old[1]:
+                    continue
                 accumulator = functions.initial() if old is None else functions.read_result(old[0])
                 timestamp = record.timestamp if old is None else max(record.timestamp, old[1])
                 accumulator = functions.add(record.key or b"", functions.read(record.value or b""), accumulator)

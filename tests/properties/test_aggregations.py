@@ -24,7 +24,7 @@ from statestore.model import StoreFormat, TaskId, TopicPartition
 from statestore.stores.api import StoreContext
 from statestore.stores.open import build_store
 from statestore.stores.serdes import INT64, JSON, UTF8
-from statestore.tasks.aggregates import Aggregate, aggregate, count, reduce_by, sum_of
+from statestore.tasks.aggregates import Aggregate, aggregate, count, latest, reduce_by, sum_of
 from statestore.tasks.aggregation import Aggregation, aggregation
 from tests.compositions import FORMATS
 from tests.integration.broker import Logged
@@ -68,6 +68,8 @@ CHAIN = Functions(
 SUM = Functions(json.loads, int, lambda _k, v, n: n + v["n"], lambda _k, a, b: a + b, INT64.serialize, _int64)
 PLAIN_SUM = Functions(_int64, int, lambda _k, v, n: n + v, lambda _k, a, b: a + b, INT64.serialize, _int64)
 
+LATEST = Functions(bytes, lambda: None, lambda _key, value, _so_far: value, lambda *_: None, bytes, bytes, by_time=True)
+
 #: An aggregate, what it does said otherwise, and values, of which some are poison to it.
 CASES: dict[str, tuple[Aggregate, Functions, list[bytes]]] = {
     "count": (count(), COUNT, [b"1", b""]),
@@ -88,6 +90,7 @@ CASES: dict[str, tuple[Aggregate, Functions, list[bytes]]] = {
         [b"1", b"2", b"[3]", b'"delete"', b'"poison"', b"?"],
     ),
 }
+LATEST_CASE = (latest(), LATEST, [b"a", b"b", b""])
 SHAPES: dict[str, tuple[TimeWindows | None, Sessions | None]] = {
     "keys": (None, None),
     "tumbling": (TimeWindows(size_ms=20_000, grace_ms=10_000), None),
@@ -96,6 +99,10 @@ SHAPES: dict[str, tuple[TimeWindows | None, Sessions | None]] = {
     "sessions": (None, Sessions(gap_ms=5_000, grace_ms=20_000)),
     "sessions without grace": (None, Sessions(gap_ms=30_000)),
 }
+
+
+def _case(name: str) -> tuple[Aggregate, Functions, list[bytes]]:
+    return LATEST_CASE if name == "latest" else CASES[name]
 
 
 @st.composite
@@ -199,7 +206,7 @@ def _running(case: str, shape: str, store_format: StoreFormat, engine: str, more
     root = Path(tempfile.mkdtemp(prefix="aggregation-"))
     store.init(StoreContext("app", TaskId(0, 0), root / "app" / "0_0", root / "own", exactly_once=False))
     try:
-        yield _Run(CASES[case][0], definition, store)
+        yield _Run(_case(case)[0], definition, store)
     finally:
         store.close(clean=False)
         shutil.rmtree(root)
@@ -221,11 +228,11 @@ def _batch(records: list[Logged]) -> pa.RecordBatch:
 
 def _check(data: st.DataObject, case: str, shape: str, store_format: StoreFormat, engine: str) -> None:
     windows, sessions = SHAPES[shape]
-    records = data.draw(_inputs(CASES[case][2]))
+    records = data.draw(_inputs(_case(case)[2]))
     more_ms = data.draw(st.sampled_from([0, 25_000, 300_000]))
     with _running(case, shape, store_format, engine, more_ms) as run:
         retention_ms = getattr(run.store.inner, "retention_ms", 0)
-        model = Model(CASES[case][1], windows, sessions, run.store.layout.timestamped, retention_ms)
+        model = Model(_case(case)[1], windows, sessions, run.store.layout.timestamped, retention_ms)
         for record in records:
             model.process(record)
         position = committed = 0
@@ -255,6 +262,18 @@ def _check(data: st.DataObject, case: str, shape: str, store_format: StoreFormat
         assert (run.late, run.dropped) == (model.late, model.dropped)
         kept = {key: row for key, row in model.logged.items() if key in run.logged or row[0] is not None}
         assert run.logged == kept, "the changelog's last record of a row is that of its last change"
+
+
+@pytest.mark.behaviour("F11")
+@pytest.mark.short_for("hopping-timestamped")
+@pytest.mark.parametrize("store_format", [StoreFormat.TIMESTAMPED, StoreFormat.HEADERS])
+@pytest.mark.parametrize("shape", ["keys", "tumbling", "hopping"])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_latest_keeps_the_record_with_the_largest_timestamp_however_cut(
+    data: st.DataObject, shape: str, store_format: StoreFormat
+) -> None:
+    _check(data, "latest", shape, store_format, "in_memory")
 
 
 @pytest.mark.short_for(every=21)

@@ -19,8 +19,8 @@ from statestore.stores.api import StoreContext
 from statestore.stores.open import build_store
 from statestore.stores.serdes import INT64, JSON, UTF8
 from statestore.tasks import sums
-from statestore.tasks.aggregates import aggregate, count, load_aggregate, reduce_by, sum_of
-from statestore.tasks.aggregation import aggregation
+from statestore.tasks.aggregates import aggregate, count, latest, load_aggregate, reduce_by, sum_of
+from statestore.tasks.aggregation import aggregation, require_capable
 
 HOUR = TimeWindows(size_ms=3_600_000)
 LARGEST = (1 << 63) - 1
@@ -76,6 +76,7 @@ def module(monkeypatch):
 def test_count_is_known_by_its_name_and_others_by_their_reference(module):
     module.total = sum_of(value=INT64)
     assert load_aggregate("count").counts
+    assert load_aggregate("latest").by_time
     assert load_aggregate("users_aggregates:total") is module.total
 
 
@@ -92,6 +93,15 @@ def test_sessions_need_an_aggregate_that_can_merge_them(tmp_path):
         AtWork(tmp_path, aggregate(int, lambda key, value, total: total), sessions=Sessions(gap_ms=1))
 
 
+@pytest.mark.parametrize(
+    "unfit", [{"format": "plain"}, {"kind": "session", "retention_ms": 1}], ids=["plain", "session"]
+)
+def test_latest_needs_a_store_with_timestamps(unfit):
+    definition = AggregationDefinition(store="s", aggregate="latest")
+    with pytest.raises(DefinitionError, match=r"latest compares a record with the timestamp of the stored one"):
+        require_capable(definition, latest(), StoreDefinition(name="s", **unfit).values)
+
+
 # -- results ------------------------------------------------------------------------------------------------------
 
 
@@ -100,6 +110,17 @@ def test_a_count_is_stored_and_forwarded_as_a_java_long_with_the_largest_timesta
     assert run.store.get(b"a") == (int64(2), 7)
     run.add((b"a", b"1", 6)).flush()
     assert run.forwarded == [(b"a", int64(2), 7), (b"b", int64(1), 3), (b"a", int64(3), 7)]
+
+
+@pytest.mark.behaviour("F11")
+def test_a_late_record_does_not_replace_a_newer_value_and_of_equal_times_the_last_wins(tmp_path):
+    run = AtWork(tmp_path, latest()).add((b"a", b"one", 7), (b"b", b"x", 3), (b"a", b"late", 5)).flush()
+    assert run.store.get(b"a") == (b"one", 7)
+    run.add((b"a", b"later still", 6), (b"b", b"same time", 3)).flush()
+    assert run.store.get(b"a") == (b"one", 7)
+    run.add((b"a", b"two", 7), (b"a", b"three", 7), (b"b", None, 9)).flush()
+    assert run.forwarded == [(b"a", b"one", 7), (b"b", b"x", 3), (b"b", b"same time", 3), (b"a", b"three", 7)]
+    assert (run.made.dropped_records, run.poison) == (1, [])
 
 
 def test_records_without_a_key_or_a_value_are_dropped_and_counted_but_move_stream_time(tmp_path):

@@ -160,6 +160,7 @@ class StoreFigures(_Row):
         default="",
         description="Kafka Streams' scope of the store, such as `rocksdb-window`; empty if it was not opened",
     )
+    deleted: Int64 = Field(default=0, description="rows deleted because they were older than the store's ttl_ms")
 
 
 class SnapshotRow(_Row):

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from statestore.definitions.fields import Definition, Engine, KindName, Line, Reference, SerdeName, Suite
 from statestore.formats.value_format import ValueFormat
+from statestore.kinds.key_value import KEY_VALUE
 from statestore.kinds.kind import StoreKind
 from statestore.kinds.known import BUILT_IN, kind_of
 from statestore.kinds.versioned import VERSIONED
@@ -30,6 +31,8 @@ class StoreDefinition(Definition):
     retention_ms
         How long a window or session store keeps its rows, and a versioned store its earlier values (Kafka Streams'
         history retention).
+    ttl_ms
+        How long a key-value store keeps a row after the row's timestamp, in stream time. None: until it is deleted.
     window_size_ms
         Length of a window of a window store.
     segment_interval_ms
@@ -55,6 +58,7 @@ class StoreDefinition(Definition):
     engine: Engine = "txn_rocksDB"
     supplier: Reference | None = Field(default=None, description="module:attribute")
     retention_ms: int | None = Field(default=None, ge=0, lt=1 << 63)
+    ttl_ms: int | None = Field(default=None, ge=1, lt=1 << 62)
     window_size_ms: int | None = Field(default=None, ge=0, lt=1 << 63)
     segment_interval_ms: int | None = Field(default=None, ge=1, lt=1 << 63)
     retain_duplicates: bool = False
@@ -116,6 +120,13 @@ class StoreDefinition(Definition):
                 # Kafka Streams has no timestamped session stores, so plain is their default.
                 object.__setattr__(self, "format", known.only_format)  # a frozen model may still complete itself
             known.check(self)
+        if self.ttl_ms is not None and (
+            self.kind != KEY_VALUE.name or not self.values.timestamped or self.supplier is not None
+        ):
+            raise ValueError(
+                "ttl_ms goes by the timestamps of rows: expected a key-value store with format timestamped or headers, "
+                "and without a supplier. Window and session stores have retention_ms"
+            )
         if self.supplier is not None and self.kind == VERSIONED.name:
             raise ValueError("a versioned store has no supplier: its layout is known, and the jobs rely on it")
         if self.supplier is not None and self.retain_duplicates:

@@ -14,6 +14,28 @@ from statestore.statedir.lock import require_locks
 from statestore.statedir.paths import TaskPaths
 
 
+class ExpiryCursor(BaseModel):
+    """Place in the changelog of a store with a ttl: every earlier record is old and its row deleted, or skipped.
+
+    Attributes
+    ----------
+    offset
+        Next offset to read.
+    time
+        Timestamp (ms) of the record there, which was not old enough; None: not known.
+    skipped_offset, skipped_time
+        Offset of the first record that was passed although it was not old, and the smallest timestamp (ms) of all such
+        records; None: there is none.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    offset: int = 0
+    time: int | None = None
+    skipped_offset: int | None = None
+    skipped_time: int | None = None
+
+
 class StoreRecord(BaseModel):
     """One store partition's record.
 
@@ -42,6 +64,8 @@ class StoreRecord(BaseModel):
         Label of the restore that put the store there, until its task commits.
     exact
         Of a store as of a point: it is what it was then; None: it is none, or that was not recorded.
+    expiry
+        How far its changelog was searched for rows older than its ttl; None: from its start.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -58,6 +82,7 @@ class StoreRecord(BaseModel):
     at_least_once: bool = False
     restored_by: str | None = None
     exact: bool | None = None
+    expiry: ExpiryCursor | None = None
 
     @property
     def is_begun(self) -> bool:

@@ -6,10 +6,12 @@ for it: they keep records, show under exactly once only what was committed, and 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, cast
+
+import pyarrow as pa
 
 from statestore import clock
 from statestore.changelog.reader import LogReader
@@ -123,18 +125,24 @@ class DriverTask:
             raise
 
     def commit(self) -> None:
-        """Commit what was processed, in the order of a task: the logs, then the stores."""
+        """Commit what was processed, in the order of a task: the logs, then the stores; then delete expired rows."""
         self.check_running()
         try:
-            self._topology.flush()
-            metadata = CommitMetadata(self.stream_time, self._stores.stream_times)
-            delivered = self._output.commit()
-            self._committed_offset, self._committed_metadata = self._next_offset, commit_metadata.encode(metadata)
-            self._committed = self._topology.counts
-            self._stores.commit(delivered, {self._input: self._next_offset - 1} if self._next_offset else {})
+            self._commit()
+            for store, keys in self._stores.take_expired(self.stream_time):
+                self._topology.delete_rows(store, keys)
+                self._commit()
         except BaseException:
             self._stop(clean=False)
             raise
+
+    def _commit(self) -> None:
+        self._topology.flush()
+        metadata = CommitMetadata(self.stream_time, self._stores.stream_times)
+        delivered = self._output.commit()
+        self._committed_offset, self._committed_metadata = self._next_offset, commit_metadata.encode(metadata)
+        self._committed = self._topology.counts
+        self._stores.commit(delivered, {self._input: self._next_offset - 1} if self._next_offset else {})
 
     def close(self, *, crash: bool) -> None:
         """End the run; what was not committed is gone."""
@@ -226,6 +234,10 @@ class _Changelogs(TaskChangelogs):
         """Apply a part of a changelog and return its records."""
         reader = ListReader(changelog, self._logs)
         return replay(store, cast(LogReader, reader), start, log.last_stable).records
+
+    def records(self, changelog: TopicPartition, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield the records with `start <= offset < end`; values are plain."""
+        yield from ListReader(changelog, self._logs).read(start, end)
 
     def has_record(self, changelog: TopicPartition, start: int, log: LogRange) -> bool:
         """Whether a record follows."""

@@ -322,6 +322,8 @@ class StreamTask:
             self._next_offset = spec.input_end
             self._pending += 1
         self.commit()
+        if topology.counts.records_in:  # else stream time has not moved
+            self._delete_expired()
         self._process_s = time.monotonic() - started
 
     def _process_batch(self, left: InputRecords) -> None:
@@ -350,6 +352,20 @@ class StreamTask:
         # Far from both bounds, neither is reached within so short a time.
         self._look_again = now + (_LOOK_AGAIN_S if 2 * staged < most else 0)
         return staged >= most or (now - self._last_commit) * 1000 >= application.commit_interval_ms
+
+    def _delete_expired(self) -> None:
+        """Delete rows that are older than the ttl of their stores, in transactions like any other (`expiry.py`)."""
+        for store, keys in self._stores.take_expired(self.topology.stream_time):
+            if not self._in_transaction:
+                self._writer.begin()
+                self._in_transaction = True
+                self._last_commit = time.monotonic()
+            self.topology.delete_rows(store, keys)
+            self._pending += 1
+            kill_switch.reached("rows expired, not committed")
+            if self._commit_is_due():
+                self.commit()
+        self.commit()
 
     def commit(self) -> None:
         """Commit what was processed since the last commit: Kafka first, then every store.

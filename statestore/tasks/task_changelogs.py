@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
+
+import pyarrow as pa
 
 from statestore.changelog import brokers_clock
 from statestore.changelog.epochs import log_ends
@@ -61,6 +63,12 @@ class TaskChangelogs:
                     records += replay(store, reader, first, last).records
         store.sync()
         return records
+
+    def records(self, changelog: TopicPartition, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield the committed records with `start <= offset < end`; values are plain."""
+        spec = self._spec
+        with LogReader(spec.bootstrap_servers, changelog, stall_timeout_s=spec.kafka_timeout_s) as reader:
+            yield from reader.read(start, end)
 
     def has_record(self, changelog: TopicPartition, start: int, log: LogRange) -> bool:
         """Whether a committed record follows: markers and compacted offsets are none."""

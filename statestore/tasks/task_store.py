@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
 from typing import NamedTuple, NoReturn
 
 from statestore import kill_switch
@@ -32,6 +33,7 @@ from statestore.partition.replacement import require_tombstones
 from statestore.reports import Action, Loss, Status, StoreFigures
 from statestore.statedir.context import forget_mode, store_context
 from statestore.statedir.record import (
+    ExpiryCursor,
     StoreRecord,
     read_memory_record,
     read_record,
@@ -45,6 +47,7 @@ from statestore.stores.open import build_store
 from statestore.stores.rocksdb_options import ConfigSetter
 from statestore.stores.serdes import load_serde
 from statestore.stores.typed import AnyStore
+from statestore.tasks.expiry import LEAST_RECORDS, PER_LOGGED, is_due, is_old, pass_records, returned
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.staged_store import StagedStore, build_staged, known_stream_time
 from statestore.tasks.task_changelogs import ChangelogEnd, TaskChangelogs
@@ -113,10 +116,12 @@ class TaskStore:
         self._config_setter = config_setter
         self._restored = 0
         self._restore_ns = 0.0
+        self._deleted = 0
         self._is_new = False
         self._rebuilt: str | None = None
         self._end = ChangelogEnd()
         self._before = _Before(None)
+        self._expiry: ExpiryCursor | None = None
         self.store: AnyStore = self._build()
         self.changelog = self._spec.partition
         self.damage: RebuildError | None = None
@@ -207,6 +212,7 @@ class TaskStore:
             If it cannot catch up, and its changelog may have lost what it has.
         """
         keep_set_aside(self._spec.paths, self._name)
+        self._expiry = self._recorded_expiry(cut)
         reason = self.damage or self._catch_up(log, cut, asked_ms)
         if reason is not None:
             if self.store.is_open:
@@ -371,6 +377,36 @@ class TaskStore:
         """Let the store go on from the stream time (ms) that an earlier run had reached."""
         self.store.inner.advance_stream_time(time_ms)
 
+    def take_expired(self, stream_time: int) -> Iterator[list[bytes]]:
+        """Yield the keys of rows that are older than stream time (ms) minus the ttl, in parts that the caller deletes.
+
+        All that this run has logged is committed. It ends after as many changelog records as a run may read for it.
+        """
+        ttl_ms, cursor = self._spec.store.ttl_ms, self._expiry or ExpiryCursor()
+        limit = stream_time - (ttl_ms or 0)
+        if ttl_ms is None or not is_due(cursor, limit):
+            return
+        log = self._changelogs.settled([self.changelog])[self.changelog]
+        if cursor.offset > log.high_watermark:  # the log lost its end; what it was then is there again, further on
+            cursor = ExpiryCursor()
+        cursor, left = returned(cursor, limit), max(LEAST_RECORDS, PER_LOGGED * self.logged)
+        for records in self._changelogs.records(self.changelog, max(cursor.offset, log.start), log.last_stable):
+            cursor, keys, stopped = pass_records(cursor, records, limit, stream_time)
+            rows = zip(keys, self.store.get_rows(keys), strict=True)
+            if old := [key for key, stored in rows if is_old(stored, self.store.layout, limit)]:
+                yield old
+                self._deleted += len(old)
+            self._expiry = cursor
+            left -= len(records)
+            if stopped or left <= 0:
+                return
+        self._expiry = cursor.model_copy(update={"offset": max(cursor.offset, log.last_stable)})
+
+    def _recorded_expiry(self, cut: int | None) -> ExpiryCursor | None:
+        """Return the recorded cursor if it is of this changelog, and no part of the log was replaced since."""
+        record, topic_id = self.record, self._task.changelogs[self._name].topic_id
+        return record.expiry if record is not None and record.topic_id == topic_id and cut is None else None
+
     def figures(self) -> StoreFigures:
         """Figures of the store so far."""
         store = self.store
@@ -387,6 +423,7 @@ class TaskStore:
             expired=store.expired_records,
             thread=threading.current_thread().name,
             scope=store.metrics.scope,
+            deleted=self._deleted,
         )
 
     # -- closing --------------------------------------------------------------------------------------------------
@@ -419,6 +456,7 @@ class TaskStore:
             stream_time=self.stream_time,
             adopted=self._before.adopted,
             at_least_once=self._before.at_least_once or not self._spec.exactly_once,
+            expiry=self._expiry,
         )
 
     @property

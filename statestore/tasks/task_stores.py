@@ -5,7 +5,7 @@ One that has to be rebuilt is rebuilt by itself; the others stay as they are (co
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from types import MappingProxyType
 
@@ -121,6 +121,12 @@ class TaskStores:
         for name, time_ms in times.items():
             if name in self._stores:
                 self._stores[name].advance_stream_time(time_ms)
+
+    def take_expired(self, stream_time: int) -> Iterator[tuple[str, list[bytes]]]:
+        """Yield the stores and keys of rows that are older than their ttl, in parts that the caller deletes."""
+        for name, part in self._stores.items():
+            for keys in part.take_expired(stream_time):
+                yield name, keys
 
     def commit(
         self,

@@ -29,6 +29,7 @@ from statestore.tasks.input_records import InputRecords
 from statestore.tasks.outgoing import Outgoing, Output, Sent
 from statestore.tasks.processor import Headers, Record, load_key, load_processor
 from statestore.tasks.processor_context import ProcessorContext, RecordContext
+from statestore.tasks.results import Results
 from statestore.tasks.timestamp_bounds import ANY_TIMESTAMP, TimestampBounds
 from statestore.tasks.user_writes import UserWrites
 
@@ -260,6 +261,18 @@ class Topology:
         self._held = []
         self._raise_swallowed()
         self._record.commit_requested = False
+
+    def delete_rows(self, store: str, keys: Sequence[bytes]) -> None:
+        """Delete rows of a store between records, and forward that like any result of an aggregation."""
+        part = self._application.subtopologies[self._task.subtopology]
+        topic = next((item.output_topic for item in part.aggregations if item.store == store), None)
+        timestamps = [self._timestamps.nearest(self.stream_time)] * len(keys)
+        with self._logging_what_is_written():
+            with self._writes.refused():
+                results = Results(self._stores[store], self._forwarding(topic))
+                results.write(keys, [None] * len(keys), timestamps, timestamps)
+            self._outgoing.hand_on()
+        self._raise_swallowed()
 
     def _process_each(self, records: InputRecords, commit_is_due: Callable[[], bool]) -> int:
         if not self._initialized:

@@ -156,6 +156,7 @@ def test_all_that_is_wrong_is_said_at_once():
         simple("app", "more"),
         simple("app", {**WINDOW, "name": "more"}, "s"),
         simple("app", {"name": "s", "engine": "in_memory"}),
+        simple("app", {"name": "s", "ttl_ms": 5}),
         simple("app", {"name": "s", "owner": "me", "expectations": "suite", "key_serde": "utf8"}),
         simple("app", "s", processor="module:other", commit_interval_ms=50, processing_guarantee="at_least_once"),
         simple("app", "s", output_topics=["out"], dead_letter_topic="dead"),
@@ -164,6 +165,12 @@ def test_all_that_is_wrong_is_said_at_once():
 )
 def test_other_changes_are_accepted(now):
     require_compatible(entry_of(simple()), put(now))
+
+
+@pytest.mark.behaviour("F14")
+@pytest.mark.parametrize("now", [{}, {"ttl_ms": 7}])
+def test_a_ttl_may_change_and_go(now):
+    require_compatible(entry_of(simple("app", {"name": "s", "ttl_ms": 5})), put(simple("app", {"name": "s", **now})))
 
 
 def test_a_plain_store_may_become_timestamped():

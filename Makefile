@@ -56,7 +56,8 @@ everything: environment-dev ## run every suite that is not green for the present
 
 interop: environment-dev ## test every store of every Kafka Streams version since 3.9, and write docs/compatibility.md; resumes after an interruption; ARGS are passed to pytest
 	$(PYTHON_IN_VENV) -m pytest -p tests.interop.compatibility --compatibility build/interop/outcomes.json \
-		-m "interop or not interop" tests/interop/test_kafka_streams_compatibility.py $(ARGS)
+		-m "interop or not interop" tests/interop/test_kafka_streams_compatibility.py \
+		tests/interop/test_kafka_streams_compatibility_transactional.py $(ARGS)
 
 soak: environment-dev ## kill tasks, and run random sequences of operations, until the tally (docs/testing.md) has KILLS=10000 and STEPS=20000; resumes after an interruption
 	$(SOAK) --kills $(KILLS) --steps $(STEPS) $(if $(SEED),--seed $(SEED))

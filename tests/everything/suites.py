@@ -36,7 +36,10 @@ BENCHES = ("store", "process", "restore", "verify", "validate", "metastore", "pa
 
 #: What `make faults` runs, but for the tests that read documents.
 LONG = "long and not browser and not azure and not interop and not documents"
-_COMPATIBILITY = "tests/interop/test_kafka_streams_compatibility.py"
+_COMPATIBILITY = (
+    "tests/interop/test_kafka_streams_compatibility.py",
+    "tests/interop/test_kafka_streams_compatibility_transactional.py",
+)
 
 
 def _pytest(
@@ -78,7 +81,7 @@ SUITES: tuple[Part, ...] = (
         "not long and not browser and not azure and not interop and not documents",
         ("tests",),
         _WHOLE,
-        without=(_COMPATIBILITY,),  # which interop/versions runs
+        without=_COMPATIBILITY,  # which interop/versions runs
     ),
     _long(
         "faults/unit",
@@ -102,11 +105,11 @@ SUITES: tuple[Part, ...] = (
         "interop/versions",
         ("make", "interop"),
         _HELPERS,
-        (_COMPATIBILITY,),
+        _COMPATIBILITY,
         "interop or not interop",
         deadline_s=120 * _MINUTE,
     ),
-    _long("interop/a-g", "tests/interop/test_kafka_streams_[a-g]*.py", without=(_COMPATIBILITY,)),
+    _long("interop/a-g", "tests/interop/test_kafka_streams_[a-g]*.py", without=_COMPATIBILITY),
     _long("interop/h-z", "tests/interop/test_kafka_streams_[h-z]*.py"),
     _long("spark/a-r", "tests/spark/test_[a-r]*.py"),
     _long("spark/s-z", "tests/spark/test_[s-z]*.py"),
@@ -132,7 +135,7 @@ SUITES: tuple[Part, ...] = (
         "documents and not browser and not azure and not interop",
         ("tests",),
         (*_WHOLE, *_DOCUMENTS),
-        without=(_COMPATIBILITY,),
+        without=_COMPATIBILITY,
     ),
     Part(
         "docs",

@@ -16,12 +16,19 @@ from typing import Literal, NamedTuple
 import pytest
 
 from demo.kafka_jars import KAFKA_VERSION
-from tests.interop.kafka_streams import NEWER_VERSIONS, OLDER_VERSIONS
+from tests.interop.kafka_streams import (
+    NEWER_VERSIONS,
+    OLDER_VERSIONS,
+    TRANSACTIONAL_STORES,
+    TRANSACTIONAL_VERSION,
+)
 
 _ROOT = Path(__file__).parents[2]
 _DOCUMENT = _ROOT / "docs" / "compatibility.md"
 _CODE = ("statestore", "tests/interop")
-VERSIONS = (*OLDER_VERSIONS, KAFKA_VERSION, *NEWER_VERSIONS)
+#: A column of its own: the version with transactional stores turned on.
+TRANSACTIONAL = f"{TRANSACTIONAL_VERSION}-transactional"
+VERSIONS = (*OLDER_VERSIONS, KAFKA_VERSION, *NEWER_VERSIONS, TRANSACTIONAL)
 Guarantee = Literal["exactly_once_v2", "at_least_once"]
 GUARANTEES: tuple[Guarantee, ...] = ("exactly_once_v2", "at_least_once")
 #: By test: the step that it proves, in the order of the document.
@@ -31,6 +38,18 @@ STEPS = {
     "test_kafka_streams_starts_on_what_we_restored_of_nothing": "restored",
     "test_one_that_lags_is_caught_up_with_its_log": "caught up",
 }
+#: Further steps of `TRANSACTIONAL` (test_kafka_streams_compatibility_transactional.py).
+TRANSACTIONAL_STEPS = {
+    "test_one_that_runs_is_left_alone": "running",
+    "test_one_that_was_killed_between_transactions_is_caught_up": "killed outside",
+    "test_one_that_was_killed_in_a_transaction_has_nothing_of_it": "killed inside",
+    "test_one_whose_transactions_were_turned_off_stays_usable": "turned off",
+    "test_kafka_streams_starts_on_what_was_warmed": "warmed",
+}
+#: Stores without these steps. Killed with transactions, Kafka Streams 4.4.0 itself returns versions that end before
+#: they begin, so there is nothing to compare with.
+NOT_KILLED = frozenset({"versioned"})
+ALL_STEPS = {**STEPS, **TRANSACTIONAL_STEPS}
 _HEAD = """# Compatibility
 
 This page lists the results of tests with the real Kafka Streams, in each version. `make interop` runs the tests and
@@ -45,9 +64,24 @@ writes this page. For each store, the tests run these steps:
 - **caught up**: the directory is replaced with a copy from before the last run, which is behind the changelog.
   `restore` brings it up to the end of the changelog. The same checks as in *restored* follow.
 
-`all` means that all four steps passed. The test data includes out-of-order records. It also includes deletes, except
-for windows with duplicates, where a null deletes nothing. For windows, sessions, and versioned stores, the data also
-includes expired records. Windows and sessions have at least two segments. For stores with headers, the comparison
+In the column `4.4.0-transactional`, Kafka Streams 4.4.0 runs with `enable.transactional.statestores=true` (KIP-892).
+This column has further steps:
+
+- **running**: while Kafka Streams runs, `verify` finds the stores in use.
+- **killed outside**: Kafka Streams is killed between two transactions. `restore` brings the stores up to the end of
+  their changelogs, and deep verification finds them intact. Kafka Streams starts, restores 0 records, and returns the
+  same rows as if it had restored the stores itself.
+- **killed inside**: the same after a kill within a transaction. No row of the transaction is in a store.
+- **turned off**: Kafka Streams runs without the setting again, then with it. It restores 0 records each time, returns
+  the same rows, and deep verification finds the stores intact in between.
+- **warmed**: `warm` fills an empty directory. Kafka Streams starts, restores 0 records, and returns the same rows.
+
+Versioned stores do not have these steps: after a kill, Kafka Streams 4.4.0 with this setting itself returns versions
+that end before they begin.
+
+`all` means that all steps of the column passed. The test data includes out-of-order records. It also includes deletes,
+except for windows with duplicates, where a null deletes nothing. For windows, sessions, and versioned stores, the data
+also includes expired records. Windows and sessions have at least two segments. For stores with headers, the comparison
 includes the headers. Versioned stores are compared by the results of queries within their history retention: the
 history, the latest value, and values as of given times.
 
@@ -69,6 +103,16 @@ class Column(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.version}-{self.guarantee}"
+
+    @property
+    def release(self) -> str:
+        """The release of Kafka Streams."""
+        return TRANSACTIONAL_VERSION if self.version == TRANSACTIONAL else self.version
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Further settings of Kafka Streams."""
+        return dict(TRANSACTIONAL_STORES) if self.version == TRANSACTIONAL else {}
 
 
 class Cell(NamedTuple):
@@ -96,17 +140,24 @@ def document(rows: Mapping[str, Sequence[str]], outcomes: Outcomes) -> str:
         text += f"|---|{'---|' * len(VERSIONS)}\n"
         for store, versions in rows.items():
             cells = [
-                _cell(outcomes.get(Cell(Column(version, guarantee), store), {})) if version in versions else "-"
+                _cell(outcomes.get(Cell(Column(version, guarantee), store), {}), steps_of(version, store))
+                if version in versions
+                else "-"
                 for version in VERSIONS
             ]
             text += f"| {store} | {' | '.join(cells)} |\n"
     return text + "\n`-`: this version has no such store.\n"
 
 
-def _cell(steps: Mapping[str, bool]) -> str:
+def steps_of(version: str, store: str) -> Mapping[str, str]:
+    """Return the steps of a cell, by test."""
+    return ALL_STEPS if version == TRANSACTIONAL and store not in NOT_KILLED else STEPS
+
+
+def _cell(steps: Mapping[str, bool], expected: Mapping[str, str]) -> str:
     if not steps:
         return "not run"
-    missing = [step for step in STEPS.values() if step not in steps]
+    missing = [step for step in expected.values() if step not in steps]
     failed = [step for step, passed in steps.items() if not passed]
     said = [f"{', '.join(failed)} **fails**"] if failed else []
     said += [f"{', '.join(missing)} not run"] if missing else []
@@ -173,7 +224,7 @@ class Recording:
 
 
 def _proof(item: pytest.Item) -> tuple[Cell, str] | None:
-    step = STEPS.get(getattr(item, "originalname", ""))
+    step = ALL_STEPS.get(getattr(item, "originalname", ""))
     if step is None:
         return None
     found = item.callspec.params  # type: ignore[attr-defined]
@@ -185,7 +236,7 @@ def order(item: pytest.Item) -> tuple[int, ...]:
     if (proof := _proof(item)) is None:
         return ()
     (column, _), step = proof
-    return VERSIONS.index(column.version), GUARANTEES.index(column.guarantee), [*STEPS.values()].index(step)
+    return VERSIONS.index(column.version), GUARANTEES.index(column.guarantee), [*ALL_STEPS.values()].index(step)
 
 
 def _name(cell: Cell, step: str) -> str:

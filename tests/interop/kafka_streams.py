@@ -47,6 +47,9 @@ KAFKA_STREAMS_JARS = JarSet(
 OLDER_VERSIONS = ("3.9.1", "4.0.1", "4.1.1", "4.2.0")
 #: Versions that are newer than the one that the driver is compiled for, and than that of the broker.
 NEWER_VERSIONS = ("4.4.0",)
+#: The one that has transactional stores (KIP-892), and what turns them on.
+TRANSACTIONAL_VERSION = "4.4.0"
+TRANSACTIONAL_STORES = {"enable.transactional.statestores": "true"}
 
 
 def jars_of(version: str) -> JarSet:
@@ -340,11 +343,14 @@ class KafkaStreams:
         commands: Sequence[Command],
         *,
         config: Mapping[str, str] | None = None,
+        once: Path | None = None,
     ) -> None:
         """Do the commands in order and halt the JVM, nothing committed, with what was written mostly on disk.
 
         Parameters
         ----------
+        once
+            File to create: later runs, which process the same input, do not halt. None: they do.
         config
             Further settings of Kafka Streams.
         """
@@ -353,7 +359,10 @@ class KafkaStreams:
             "producer.transaction.timeout.ms": "600000",  # the shortest that goes with such an interval
             "rocksdb.config.setter": "SmallMemtables",
         }
-        halt = commands[-1]._replace(op="halt")
+        halt = commands[-1]._replace(op="halt", value=None)
+        if once is not None:
+            once.touch()
+            halt = halt._replace(value=str(once).encode())
         self.write(state_dir, stores, [*commands, halt], config={**settings, **(config or {})})
 
     def read(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,6 +28,12 @@ class Stopped:
     app: KafkaStreams
     state_dir: Path
     guarantee: Guarantee = "exactly_once_v2"
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def config(self) -> dict[str, str]:
+        """Settings that Kafka Streams runs with."""
+        return {"processing.guarantee": self.guarantee, **self.settings}
 
     @property
     def directory(self) -> Path:

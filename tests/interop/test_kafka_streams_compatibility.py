@@ -122,7 +122,7 @@ class Filled:
             stopped.state_dir,
             self.stores,
             waking(self.stores, end, b"read %d" % next(self._reads)),
-            config={"processing.guarantee": stopped.guarantee},
+            config=stopped.config,
             as_of=[end - past_ms for past_ms in range(0, VERSIONED.retention_ms, VERSIONED.retention_ms // 7)],
         )
         part = StorePartition(VERSIONED.name)
@@ -135,9 +135,8 @@ class Filled:
         From here on the first directory lags, too.
         """
         lagging, later = (self.stopped.copy(self._directory / name) for name in ("lagging", "later"))
-        config = {"processing.guarantee": lagging.guarantee}
         more = [*waking(self.stores, ENDS[0], b"later"), *commands(self.stores, seed=2, begin=ENDS[0])]
-        later.app.write(later.state_dir, self.stores, more, config=config)
+        later.app.write(later.state_dir, self.stores, more, config=later.config)
         expected = self.read(later, ENDS[1])
         restored = {row.store: row.outcome for row in lagging.restored()}
         return restored, lagging.verified(depth="deep"), self.read(lagging, ENDS[1]), expected
@@ -156,13 +155,13 @@ def filled(
     request: pytest.FixtureRequest, driver: Driver, bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Filled:
     """The application of a column, which has filled all stores of its version."""
-    version, guarantee = request.param
-    directory = tmp_path_factory.mktemp(f"column-{version}")
-    its_driver = driver if version == KAFKA_VERSION else other_driver(driver, version, directory)
-    stores = [store for store in stores_of(version) if store in wanted(request)]
+    column: Column = request.param
+    directory = tmp_path_factory.mktemp(f"column-{column.version}")
+    its_driver = driver if column.release == KAFKA_VERSION else other_driver(driver, column.release, directory)
+    stores = [store for store in stores_of(column.version) if store in wanted(request)]
     app = KafkaStreams(its_driver, bootstrap_servers, changelog_config={}, joins=not set(JOINED).isdisjoint(stores))
-    app.write(directory / "state", stores, commands(stores), config={"processing.guarantee": guarantee})
-    stopped = Stopped(app, directory / "state", guarantee)
+    stopped = Stopped(app, directory / "state", column.guarantee, column.settings)
+    app.write(stopped.state_dir, stores, commands(stores), config=stopped.config)
     stopped.keep_known()  # that is enough to restore a store that is lost
     return Filled(stopped, stores, directory)
 

@@ -1,7 +1,9 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.File;
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
@@ -36,7 +38,7 @@ import org.apache.kafka.streams.state.WindowStore;
  * Windows have a start, sessions a start and an end. Key-value stores know all four operations; windows, sessions and
  * versioned stores put, delete and get; stores with headers keep those of the input record. What a get returns is
  * dropped: it is there for the migration that it causes. A halt ends the JVM in the middle of its transaction, as
- * SIGKILL does.
+ * SIGKILL does. If its value names a file, it does so only while there is this file, which it deletes.
  */
 final class CommandProcessor implements Processor<byte[], byte[], Void, Void> {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -62,7 +64,11 @@ final class CommandProcessor implements Processor<byte[], byte[], Void, Void> {
         }
         String op = command.required("op").asText();
         if (op.equals("halt")) {
-            Runtime.getRuntime().halt(0);
+            byte[] once = hex(command.path("value"));
+            if (once == null || new File(new String(once, StandardCharsets.UTF_8)).delete()) {
+                Runtime.getRuntime().halt(0);
+            }
+            return;
         }
         Bytes key = Bytes.wrap(hex(command.required("key")));
         byte[] value = op.equals("delete") ? null : hex(command.path("value"));

@@ -2,8 +2,9 @@
 
 `@pytest.mark.behaviour("K14", "T3")` on a test, a class or a parameter says what it proves. An id that the catalogue
 does not know ends the collection, so that a slip of the pen is no proof. `pytest --conformance` runs the marked tests
-alone and prints where each id stands; a run of the whole suite checks the same at its end and prints what is violated.
-Runs of a part of the suite, or that were stopped early, say nothing about an id and are not judged.
+alone and prints where each id stands, and how many cases each composition of a store has; a run of the whole suite
+checks the same at its end and prints what is violated. Runs of a part of the suite, or that were stopped early, say
+nothing about an id and are not judged.
 """
 
 from __future__ import annotations
@@ -11,14 +12,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.conformance.catalogue import Catalogue, CatalogueError, load_catalogue
+from tests.conformance.coverage import Coverage, coverage
 from tests.conformance.judging import Outcome, Result, Verdict, judge, worse
-from tests.conformance.table import print_table, print_violations
+from tests.conformance.table import print_coverage, print_table, print_violations
 
 _MARKER = "behaviour"
+#: Under this name a worker of pytest-xdist hands its count to the controller.
+_COVERAGE = "statestore-coverage"
 #: Options that leave tests out, some of them before pytest tells of any that are deselected. So does a mark expression,
 #: unless it is the suite's own: what that leaves out of every run has to prove nothing.
 _SELECTING = ("deselect", "ignore", "ignore_glob", "keyword", "lf", "stepwise")
@@ -51,6 +56,7 @@ class Conformance:
         self._outcomes: dict[str, Outcome] = {}
         self._deselecting = False
         self._verdicts: list[Verdict] | None = None
+        self._coverage: Coverage = {}
         if self._alone and not self._whole:
             raise pytest.UsageError("--conformance runs every marked test: leave out paths, -k, -m and the like")
 
@@ -69,6 +75,7 @@ class Conformance:
         if unknown:
             raise pytest.UsageError("\n".join(["ids that behaviours.toml does not have:", *unknown]))
         if self._alone:
+            self._coverage = coverage(items)
             left_out = [item for item in items if item.nodeid not in self._proves]
             items[:] = [item for item in items if item.nodeid in self._proves]
             self._deselecting = True
@@ -93,6 +100,7 @@ class Conformance:
         """Judge a whole run, and have it fail if an id is violated."""
         ended = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
         if hasattr(session.config, "workerinput"):  # a worker of pytest-xdist: its controller judges
+            session.config.workeroutput[_COVERAGE] = self._coverage
             return
         if not (self._whole and ended) or session.shouldfail or session.shouldstop or session.config.option.collectonly:
             return
@@ -103,6 +111,11 @@ class Conformance:
         if exitstatus == pytest.ExitCode.OK and any(verdict.state.violated for verdict in self._verdicts):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take over what a worker of pytest-xdist has counted: each collects all tests."""
+        self._coverage = getattr(node, "workeroutput", {}).get(_COVERAGE) or self._coverage
+
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the table, or only what is violated."""
         if self._verdicts is None:
@@ -112,6 +125,7 @@ class Conformance:
         terminalreporter.section("conformance")
         if self._alone:
             print_table(self._catalogue, self._verdicts)
+            print_coverage(self._coverage)
         print_violations(self._verdicts)
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tests.conformance.catalogue import Catalogue
+from tests.conformance.coverage import Coverage
 from tests.conformance.judging import State, Verdict
 
 _STYLES = {
@@ -32,6 +33,14 @@ def print_table(catalogue: Catalogue, verdicts: Sequence[Verdict]) -> None:
         tests = str(verdict.tests) if verdict.tests else ""
         behaviour = Text(catalogue.behaviours[verdict.behaviour])
         table.add_row(verdict.behaviour, Text(state, _STYLES[verdict.state]), tests, behaviour)
+    _console().print(table)
+
+
+def print_coverage(coverage: Coverage) -> None:
+    """Print how many cases each composition has."""
+    table = Table("composition", "make test", "make faults")
+    for name, cases in coverage.items():
+        table.add_row(name, *map(str, cases))
     _console().print(table)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from statestore.definitions.fields import Engine
 from statestore.reports import ProcessRow
+from tests.engines import ENGINES, each_engine, each_engine_on_disk
 from tests.faults import oracle
 from tests.faults.children import Kill
 from tests.faults.hooks import to_disk
@@ -15,9 +16,8 @@ from tests.faults.made import STORES, processor_subject, rebuilt
 from tests.faults.own_broker import OwnBroker
 from tests.faults.subject import Subject
 
-#: Of two points in one window, or two engines that go the same way, the second is left to `make faults`.
+#: Of two points in one window, the second is left to `make faults`; so are all engines but one.
 LONG = pytest.mark.long
-ENGINES = pytest.mark.parametrize("engine", ["txn_rocksDB", pytest.param("rocksDB", marks=LONG)])
 _FIRST, _SECOND = 30, 20
 
 
@@ -31,16 +31,16 @@ def _killed(subject: Subject, kill: Kill, *, big: bool = False) -> ProcessRow:
 
 def _assert_processed_anew(subject: Subject, row: ProcessRow, engine: Engine) -> None:
     assert row.records_in > 0
-    if engine == "txn_rocksDB":
-        assert (row.restored, rebuilt(row)) == (0, set())  # what was staged is gone, and the rest is whole
-    else:
-        assert rebuilt(row) == set(STORES)
+    kept = ENGINES[engine]
+    assert rebuilt(row) == (set(STORES) if kept.on_disk and not kept.transactional else set())
+    if kept.transactional:
+        assert row.restored == 0  # what was staged is gone, and the rest is whole
     oracle.check(subject)
 
 
 @LONG
-@pytest.mark.behaviour("W1")
-@ENGINES
+@pytest.mark.behaviour("W1", "T11")
+@each_engine
 @pytest.mark.parametrize("point", ["during produce", pytest.param("before produce", marks=LONG)])
 def test_w1_killed_while_processing(bootstrap_servers: str, tmp_path: Path, engine: Engine, point: str) -> None:
     subject = processor_subject(bootstrap_servers, tmp_path, engine)
@@ -61,8 +61,8 @@ def test_w1_killed_before_anything_was_ever_logged(bootstrap_servers: str, tmp_p
     oracle.check(subject)
 
 
-@pytest.mark.behaviour("W2")
-@ENGINES
+@pytest.mark.behaviour("W2", "T11")
+@each_engine
 @pytest.mark.parametrize(
     "point", ["flushed, not committed", pytest.param("flushed, input offsets not sent", marks=LONG)]
 )
@@ -94,8 +94,8 @@ def test_w3_killed_with_the_commit_sent_and_aborted(own_broker: OwnBroker, tmp_p
     oracle.check(subject)
 
 
-@pytest.mark.behaviour("W4")
-@ENGINES
+@pytest.mark.behaviour("W4", "T11")
+@each_engine
 def test_w4_killed_with_kafka_committed_and_the_stores_not(
     bootstrap_servers: str, tmp_path: Path, engine: Engine
 ) -> None:
@@ -103,12 +103,13 @@ def test_w4_killed_with_kafka_committed_and_the_stores_not(
     row = _killed(subject, Kill("Kafka committed, stores not"))
     assert row.records_in == 0
     assert row.restored > 0
-    assert rebuilt(row) == (set() if engine == "txn_rocksDB" else set(STORES))
+    kept = ENGINES[engine]
+    assert rebuilt(row) == (set(STORES) if kept.on_disk and not kept.transactional else set())
     oracle.check(subject)
 
 
 @pytest.mark.behaviour("W5")
-@ENGINES
+@each_engine_on_disk
 @pytest.mark.parametrize("point", ["store committed", pytest.param("segment committed", marks=LONG)])
 def test_w5_killed_while_the_stores_commit(bootstrap_servers: str, tmp_path: Path, engine: Engine, point: str) -> None:
     subject = processor_subject(bootstrap_servers, tmp_path, engine)
@@ -128,7 +129,7 @@ def test_w5_killed_between_the_chunks_of_a_spilled_commit(bootstrap_servers: str
 
 
 @pytest.mark.behaviour("W6")
-@ENGINES
+@each_engine_on_disk
 @pytest.mark.parametrize(
     "point", ["store recorded, not sealed", pytest.param("stores closed, nothing recorded", marks=LONG)]
 )
@@ -142,7 +143,7 @@ def test_w6_killed_before_anything_is_recorded_of_stores(
 
 
 @pytest.mark.behaviour("W7")
-@ENGINES
+@each_engine_on_disk
 def test_w7_killed_after_all(bootstrap_servers: str, tmp_path: Path, engine: Engine) -> None:
     subject = processor_subject(bootstrap_servers, tmp_path, engine)
     row = _killed(subject, Kill("store recorded, not sealed", len(STORES)))

@@ -7,22 +7,30 @@ from pathlib import Path
 
 import pytest
 
+from statestore.definitions.store import StoreDefinition
 from statestore.metastore import command_log
+from tests.engines import SHORT, with_each_engine
 from tests.faults.own_broker import OwnBroker, own_broker_in
 from tests.integration.archived import Archived
 from tests.integration.broker import Row
 from tests.integration.catalogued import CatalogueCommand
 from tests.integration.commands import Service, put
 from tests.integration.log_reading import WAYS, choose
-from tests.integration.support import Application
+from tests.integration.support import STORE, Application
 
 INPUT: list[Row] = [(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", b"1"), (b"b", None)]
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run files that ask for it with each engine."""
+    with_each_engine(metafunc)
+
+
 @pytest.fixture
-def application(bootstrap_servers: str, tmp_path: Path) -> Application:
+def application(request: pytest.FixtureRequest, bootstrap_servers: str, tmp_path: Path) -> Application:
     """An application whose topics are empty."""
-    return Application(bootstrap_servers, tmp_path)
+    store = StoreDefinition(name=STORE, engine=getattr(request, "param", SHORT))
+    return Application(bootstrap_servers, tmp_path, stores=(store,))
 
 
 @pytest.fixture

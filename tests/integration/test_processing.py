@@ -29,6 +29,7 @@ from statestore.reports import ProcessRow, Status
 from statestore.statedir.context import store_context
 from statestore.stores.open import build_store
 from statestore.tasks.stream_task import run_task
+from tests.engines import each_engine
 from tests.integration import broker
 from tests.integration.broker import T0, WAIT_S, Row, consume, group_offset, settle, unique, wait_for
 from tests.integration.catalogued import CatalogueCommand
@@ -38,7 +39,6 @@ from tests.oracle.rows import fold
 INPUT: list[Row] = [(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", b"1"), (b"b", None), (b"a", b"3"), (b"c", b"2")]
 MINUTE = 60_000
 START = T0 - T0 % (60 * MINUTE)
-ENGINES = ("txn_rocksDB", "rocksDB", "in_memory")
 
 
 def contents(application: Application, store: str) -> list[tuple[Any, Any]]:
@@ -151,9 +151,8 @@ def _without_timing(row: ProcessRow) -> tuple[int, int]:
     return row.records_in, row.late_records
 
 
-@pytest.mark.short_for("txn_rocksDB")
 @pytest.mark.behaviour("R18")
-@pytest.mark.parametrize("engine", ENGINES)
+@each_engine
 def test_r18_windows_do_not_depend_on_where_a_batch_ended(bootstrap_servers: str, tmp_path: Path, engine: Any) -> None:
     whole = _windowed(bootstrap_servers, tmp_path / "whole", engine)
     _send_minutes(whole, _MINUTES)

@@ -27,6 +27,7 @@ from statestore.rewrite import reseed as reseeding
 from statestore.statedir.lock import locked
 from statestore.verification.check import verify
 from statestore.verification.options import VerifyOptions
+from tests.engines import each_engine_on_disk
 from tests.integration import broker, dying
 from tests.integration.broker import T0, consume
 from tests.integration.catalogued import CatalogueCommand
@@ -163,7 +164,7 @@ def test_an_empty_topic_is_made_again_with_its_own_settings_and_old_stores_wait_
         assert "its changelog was lost" in str(kept)
 
 
-@pytest.mark.parametrize("engine", ["txn_rocksDB", pytest.param("rocksDB", marks=pytest.mark.long)])
+@each_engine_on_disk
 def test_a_run_that_failed_in_between_leaves_the_stores_as_they_were(
     command: CatalogueCommand, tmp_path: Path, engine: Any
 ) -> None:

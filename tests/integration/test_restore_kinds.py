@@ -23,6 +23,7 @@ from statestore.recovery.staging import Staging
 from statestore.reports import RestoreRow, Status
 from statestore.stores.open import build_store
 from statestore.stores.rocksdb import RocksDB
+from tests.engines import engines
 from tests.integration import broker, dying
 from tests.integration.broker import T0, Row
 from tests.integration.kinds import ALL_STORES, EVERY_KIND, MINUTE, STORES, WITH_HEADERS, changes, logged, stored
@@ -55,9 +56,10 @@ def application(request: Any, bootstrap_servers: str, tmp_path: Path) -> Applica
     return logged(bootstrap_servers, tmp_path, store, changes(store, 300, 1))
 
 
-@pytest.fixture
-def windows(bootstrap_servers: str, tmp_path: Path) -> Application:
-    return logged(bootstrap_servers, tmp_path, STORES["window"], changes(STORES["window"], 300, 1))
+@pytest.fixture(params=engines(on_disk=True))
+def windows(request: pytest.FixtureRequest, bootstrap_servers: str, tmp_path: Path) -> Application:
+    store = STORES["window"].model_copy(update={"engine": request.param})
+    return logged(bootstrap_servers, tmp_path, store, changes(store, 300, 1))
 
 
 @pytest.mark.short_for("window with duplicates")

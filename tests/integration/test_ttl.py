@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from statestore.definitions.fields import Engine
 from statestore.definitions.store import StoreDefinition
 from statestore.reports import Status
 from statestore.statedir.record import ExpiryCursor, read_record
+from tests.engines import ENGINES, each_engine
 from tests.integration import dying
 from tests.integration.broker import T0, consume, delete_records
 from tests.integration.support import STORE, Application
@@ -61,6 +63,7 @@ def test_old_rows_are_deleted_verified_and_stay_deleted_when_restored(bootstrap_
     assert _kept(application) == {b"c", b"d"}
 
 
+_OF_DISK = "store recorded, not sealed"
 #: The first commit of the run is that of its input, the second that of the deletes.
 _POINTS = [
     "rows expired, not committed",
@@ -68,25 +71,20 @@ _POINTS = [
     "Kafka committed, stores not:2",
     "store committed:2",
     "stores closed, nothing recorded",
-    "store recorded, not sealed",
+    _OF_DISK,
 ]
 
 
 @pytest.mark.short_for("txn_rocksDB-Kafka committed, stores not:2-exactly_once_v2")
 @pytest.mark.behaviour("F13")
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
-@pytest.mark.parametrize(
-    ("engine", "point"),
-    [
-        (engine, point)
-        for engine in ("txn_rocksDB", "rocksDB", "in_memory")
-        for point in _POINTS
-        if engine != "in_memory" or "seal" not in point
-    ],
-)
+@pytest.mark.parametrize("point", _POINTS)
+@each_engine
 def test_killed_while_rows_expire_the_next_run_deletes_the_rest(
-    bootstrap_servers: str, tmp_path: Path, engine: str, guarantee: str, point: str
+    bootstrap_servers: str, tmp_path: Path, engine: Engine, guarantee: str, point: str
 ) -> None:
+    if not ENGINES[engine].on_disk and point == _OF_DISK:
+        pytest.skip("a store in memory is not sealed")
     application = _application(bootstrap_servers, tmp_path, engine=engine, processing_guarantee=guarantee)
     application.process([(b"a", b"1"), (b"b", b"1"), (b"c", b"1")])
     application.process([(b"b", b"2")], T0 + 900)
@@ -96,7 +94,7 @@ def test_killed_while_rows_expire_the_next_run_deletes_the_rest(
     logged = consume(application.servers, application.changelog)[0]
     assert fold(logged).keys() == {b"b", b"d", b"e"}
     assert {record.key for record in logged if record.value is None} == {b"a", b"c"}
-    if engine != "in_memory":
+    if ENGINES[engine].on_disk:
         assert _kept(application) == {b"b", b"d", b"e"}
 
 

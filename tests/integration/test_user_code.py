@@ -16,6 +16,7 @@ from statestore.definitions.store import StoreDefinition
 from statestore.model import StoreFormat
 from statestore.stores.key_value import KeyValueBytes
 from statestore.tasks import ProcessorContext, Record, ValueAndTimestamp
+from tests.engines import each_engine_on_disk
 from tests.integration import broker, support
 from tests.integration.broker import T0, consume
 from tests.integration.support import STORE, Application
@@ -97,8 +98,7 @@ def logged(application: Application) -> dict[bytes, ValueAndTimestamp]:
     return fold(consume(application.servers, application.changelog)[0])
 
 
-@pytest.mark.short_for("txn_rocksDB")
-@pytest.mark.parametrize("engine", ["txn_rocksDB", "rocksDB"])
+@each_engine_on_disk
 def test_a_put_that_is_refused_writes_nothing_though_user_code_catches_it(
     bootstrap_servers: str, tmp_path: Path, engine: Engine
 ) -> None:

@@ -22,6 +22,7 @@ from statestore.statedir.seal import break_seal
 from statestore.stores.open import build_store
 from statestore.stores.rocksdb import RocksDB
 from statestore.tasks import ProcessorContext, Record
+from tests.engines import each_engine_on_disk
 from tests.integration.broker import T0, Row, set_topic_config
 from tests.integration.support import Application
 
@@ -105,8 +106,7 @@ def stream_time_of(rows: list[Row]) -> int:
     return max(int(value[:13]) for _, value in rows if value is not None)
 
 
-@pytest.mark.short_for("txn_rocksDB")
-@pytest.mark.parametrize("engine", ["txn_rocksDB", "rocksDB"])
+@each_engine_on_disk
 @pytest.mark.behaviour("V1", "V4", "V5")
 def test_a_processed_store_is_healthy_and_rebuilt_it_answers_the_same(application: Application, engine: str) -> None:
     application.defined(stores=(VERSIONED.model_copy(update={"engine": engine}),))

@@ -6,11 +6,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from statestore.definitions.fields import Engine
 from tests.conformance.catalogue import CatalogueError, load_catalogue
 from tests.conformance.judging import Outcome, Result, State, judge, worse
+from tests.engines import ENGINES, SHORT
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PASSED, SKIPPED, EXPECTED_TO_FAIL, FAILED = Outcome
@@ -95,7 +98,7 @@ def write(directory, behaviours, pending=""):
 
 
 def test_our_own_catalogue_has_every_id_and_nothing_else():
-    lengths = {"T": 17, "W": 7, "K": 20, "L": 8, "M": 4, "F": 14, "H": 8, "S": 8, "R": 18, "C": 18, "V": 7}
+    lengths = {"T": 18, "W": 7, "K": 20, "L": 8, "M": 4, "F": 14, "H": 8, "S": 8, "R": 18, "C": 20, "G": 3, "V": 7}
     expected = [f"{letter}{number}" for letter, last in lengths.items() for number in range(1, last + 1)]
     catalogue = load_catalogue(REPOSITORY / "tests" / "conformance")
     assert list(catalogue.behaviours) == expected
@@ -184,6 +187,27 @@ def test_conformance_runs_the_marked_tests_alone_and_prints_every_id(run):
     assert code == 0, output
     assert "2 passed, 2 deselected" in output
     assert all(text in output for text in ("K1", "first", "K2", "second", "T1", "third", "pending: stores"))
+
+
+ENGINES_OF_A_TASK = """
+@proves("K1", "K2")
+@pytest.mark.parametrize("engine", ["txn_rocksDB", pytest.param("rocksDB", marks=pytest.mark.long)])
+def test_tasks(engine): pass
+"""
+
+
+@pytest.mark.behaviour("T18")
+def test_conformance_counts_the_cases_of_each_engine_also_of_those_left_out(run):
+    code, output = run(ENGINES_OF_A_TASK, "--conformance")
+    assert code == 0, output
+    counted = [[part.strip() for part in line.split("│")[1:-1]] for line in output.splitlines() if "task " in line]
+    assert counted == [["task rocksDB", "0", "1"], ["task txn_rocksDB", "1", "0"]]
+
+
+@pytest.mark.behaviour("T18")
+def test_the_table_of_engines_has_each_engine():
+    assert set(ENGINES) == set(get_args(Engine))
+    assert ENGINES[SHORT].transactional
 
 
 @pytest.mark.short_for("arguments1")

@@ -1,12 +1,12 @@
 """The brokers' clock, by which Kafka deletes tombstones and old records.
 
-Only the answer to a written record has it: a topic with `message.timestamp.type=LogAppendTime` gives each record the
-time at which a broker appended it. So each process writes one record to such a topic, and another one every few
-minutes. In between, the brokers' time is the measured one and the time that has passed since.
+Only the answer to a written record contains it: a topic with `message.timestamp.type=LogAppendTime` gives each record
+the time at which a broker appended it. So each process writes one record to such a topic, and another one if the time
+is needed more than five minutes later. In between, the brokers' time is the measured time plus the time since then.
 
-A process without the right to write reads when another process's last record was appended. The brokers' time is not
-before that. If this machine's clock is, it is wrong, and the append time counts; else this machine's clock counts.
-Whoever also has an archive asks for its time then (`recovery/snapshot.py`).
+A process without the right to write reads the append time of another process's last record. The brokers' time is not
+earlier. The later of this time and this machine's clock counts. Before a restore uses a snapshot, such a process also
+asks the object store for its time (`recovery/snapshot.py`).
 """
 
 from __future__ import annotations

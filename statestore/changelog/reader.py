@@ -97,7 +97,7 @@ class LogReader:
     def position(self) -> dict[TopicPartition, int]:
         """The merged positions in the headers of the records that `read` has delivered.
 
-        Empty if the last record has none: what the records changed is then ahead of the merged position.
+        Empty if the last record has no position: the rows are then ahead of the merged position.
         """
         return self._positions.of_last
 

@@ -1,11 +1,11 @@
-"""Decides which directories of a store are live, if a changed topology has left others behind.
+"""Decides which directories of a store are live, if a former topology has left other directories.
 
 A task's id begins with the number of its sub-topology. If a topology gets another sub-topology in front, its stores
 move: `0_0/rocksdb/store` becomes `1_0/rocksdb/store`. A store that changes its kind moves from `rocksdb/<store>` to
 `<store>`, or back. With at-least-once processing, Kafka Streams leaves the former directories as they are.
 
 A *place* of a store is its sub-topology and the form of its directories. A topology has each store once, so one place
-is live, and the others are stale. What decides, in this order:
+is live, and the others are stale. The first evidence that decides counts, in this order:
 
 1. the user's description of the store
 2. the topology that a group of `group.protocol=streams` has
@@ -13,7 +13,8 @@ is live, and the others are stale. What decides, in this order:
 4. use: the live place was written last, and has applied more of the same changelog partitions
 5. topics: the changelog's `cleanup.policy` fits one place alone, or the store has a repartition topic, which no task of
    sub-topology 0 reads; and this place was written last
-6. the last verification, if it knew only one of two places: the other one appeared since, and was written last
+6. the last verification, if it knew only one of two places: the other one appeared since, was written last, and has
+   applied no less of the same changelog
 
 Weaker evidence, such as the times of files alone, decides nothing.
 """
@@ -42,7 +43,7 @@ class Use(NamedTuple):
     Attributes
     ----------
     committed
-        Offset of the last changelog record in it; -1: it has none.
+        Offset of the last applied changelog record; -1 if unknown.
     written_ns
         Time of the last write of a file with rows, ns since the epoch.
     """
@@ -69,15 +70,15 @@ class Placed(NamedTuple):
     Attributes
     ----------
     live
-        Those that the application uses, or may use.
+        Directories that the application uses, or may use.
     stale
-        Those of other places.
+        Directories of other places.
     subtopology
-        Of the live place; None: unknown.
+        Sub-topology of the live place; None if unknown.
     offsets
-        By directory that is stale, below the application's: the offset of the last changelog record in it.
+        Offset of the last applied changelog record, by stale directory (relative to the application's directory).
     why
-        What shows that they are stale.
+        Evidence that they are stale.
     problem
         Why it is unknown which place is live; empty if it is known.
     """
@@ -97,7 +98,7 @@ def place_of(known: KnownStore | None) -> Place | None:
     return Place(known.subtopology, known.definition.segmented)
 
 
-#: Looks at the use of a directory.
+#: Returns the use of a directory.
 Look = Callable[[LiveStore], Use]
 
 
@@ -119,13 +120,13 @@ def placed(
     here
         All directories of the store.
     by_user
-        What the user says of it.
+        The user's description of the store.
     group
-        Sub-topology of the store, as the application's group says; None: it does not.
+        Sub-topology of the store in the application's group; None if unknown.
     known
-        What was known of the store after the last verification.
+        Description recorded by the last verification; None if there was no verification.
     same_log
-        Whether the changelog is the topic that it was then. Offsets of another topic cannot be compared.
+        Whether the changelog is still the recorded topic. Offsets of another topic cannot be compared.
     policy
         `cleanup.policy` of the changelog; empty: unknown.
     repartitioned
@@ -134,7 +135,7 @@ def placed(
     Raises
     ------
     LockedError
-        If a directory that must be looked at is in use.
+        If a directory that must be examined is in use.
     """
     if any(store.task == GLOBAL_TASK for store in here):
         return Placed(here)
@@ -179,7 +180,7 @@ def placed(
 
 
 def use_of(store: LiveStore, changelog: str) -> Use:
-    """Look at the use of a directory; one that cannot be read has no committed offset.
+    """Return the use of a directory; its offset is -1 if it cannot be read.
 
     Parameters
     ----------
@@ -222,7 +223,7 @@ class _Places:
         return self._uses[store]
 
     def decided(self, live: Place | None, why: str, subtopology: int | None = None) -> Placed:
-        """Return the directories if this place is live; None: none of them is."""
+        """Return the live and stale directories; `live` is None if all are stale."""
         stale = [store for place, stores in self.places.items() if place != live for store in stores]
         offsets = {}
         for store in stale:
@@ -239,12 +240,12 @@ class _Places:
         return None not in recorded and recorded == [self.use(store).committed for store in stores]
 
     def last_used(self, left: Sequence[Place]) -> Place | None:
-        """Return the place that was used last by its files and its offsets; None if these do not agree."""
+        """Return the place that its files and its offsets show was used last; None if they do not agree."""
         found = [place for place in left if self.is_newest(place, left) and self._is_ahead(place, left)]
         return found[0] if found else None
 
     def appeared(self, left: Sequence[Place], known: KnownStore, *, same_log: bool) -> Place | None:
-        """Return the place that the last verification did not see, if it was written last; None if there is none."""
+        """Return the only place that is new since the last verification, if it was written last; otherwise None."""
         before = place_of(known)
         new = [place for place in left if place != before]
         if before is None or len(new) != 1 or any(place_name(store) in known.stale for store in self.places[new[0]]):

@@ -3,8 +3,8 @@
     u8 version (0) | i32 topics | then per topic:
     i32 length | name (UTF-8) | i32 entries | entries x (i32 partition, i64 offset)
 
-Kafka Streams may leave zero bytes behind the last entry; they are ignored. In a changelog, a position is in two headers
-of a record: `v`, which is one byte 0, and `c`, which is the position (KIP-796).
+Kafka Streams may leave zero bytes after the last entry; they are ignored. A changelog record carries a position in two
+headers (KIP-796): `v` is one byte 0, and `c` is the position.
 """
 
 from __future__ import annotations

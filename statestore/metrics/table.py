@@ -54,7 +54,7 @@ class Metric:
 
 
 def _of_kafka_streams(name: str, unit: str, description: str) -> Metric:
-    """Return a metric of Kafka Streams' stores: of level DEBUG, and with its tags (KIP-1035)."""
+    """Return a metric with the level DEBUG and the tags of Kafka Streams' stores (KIP-1035)."""
     return Metric(name, unit, description, (APPLICATION, STORE, TYPE, THREAD, STATE_ID), by_task=True, level="DEBUG")
 
 

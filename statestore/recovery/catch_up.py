@@ -42,7 +42,7 @@ class CatchUp(NamedTuple):
     orphans
         Keys of rows to delete.
     asked_ms
-        Wall clock time before the log was read to find this (ms).
+        The brokers' time (ms) before the log was read for the proof.
     """
 
     before: int
@@ -50,7 +50,7 @@ class CatchUp(NamedTuple):
     asked_ms: int
 
     def row(self, found: VerifyRow) -> VerifyRow:
-        """Return what verification found, with the offset that is proven. Only orphans can be lost."""
+        """Return the verified row with the proven offset. Only orphans can be lost."""
         loss = found.loss if self.orphans else Loss.NONE
         return found.model_copy(update={"committed": self.before, "loss": loss})
 
@@ -61,7 +61,7 @@ def find_catch_up(spec: RestoreSpec, found: VerifyRow) -> CatchUp | None:
     Parameters
     ----------
     found
-        What verification found; the caller has held the task's lock since.
+        Result of the verification. The caller must have held the task's lock since.
     """
     store, request = spec.store, spec.request
     if request.mode != "auto" or (request.force and not spec.diverged) or spec.from_log:
@@ -72,7 +72,7 @@ def find_catch_up(spec: RestoreSpec, found: VerifyRow) -> CatchUp | None:
         return None
     if found.loss is Loss.LIKELY and found.loss_cause is not Status.TRUNCATED:
         return None
-    if put_in_place_by(store.paths, store.store.name) is not None:  # its log need not give its rows
+    if put_in_place_by(store.paths, store.store.name) is not None:  # its rows may differ from its log
         return None
     asked_ms, topics = brokers_clock.now_ms(store), Topics(store.bootstrap_servers, store.kafka_timeout_s)
     log = log_ranges(topics, [store])[store.partition]
@@ -84,14 +84,14 @@ def find_catch_up(spec: RestoreSpec, found: VerifyRow) -> CatchUp | None:
 
 
 def _has_lost_its_offset(found: VerifyRow) -> bool:
-    """Return whether a store can be read, but its own offset does not tell which tail it needs."""
+    """Return whether a store can be read, but its committed offset does not determine the tail that it needs."""
     return found.status is Status.UNCLEAN or (found.status is Status.LAGGING and found.action is Action.FULL)
 
 
 def _has_all_before(proof: Proof, log: LogRange) -> bool:
-    """Return whether the rows have all that the log had before its start.
+    """Return whether the rows contain everything that the log had before its start.
 
-    They do if they are those of an offset in the log. A row whose record is gone is no evidence of that.
+    They do if they equal the log at an offset that it still has. A row whose record is gone proves nothing.
     """
     if log.start == 0:
         return True
@@ -105,7 +105,7 @@ def build_caught_up(spec: RestoreSpec, how: CatchUp, logs: Logs, progress: Resto
     Raises
     ------
     StoreBehindLogStartError
-        If it took so long that deletes may be gone from the log.
+        If it took so long that compaction may have removed deletes.
     """
     store = spec.store
     with building(store) as staged:

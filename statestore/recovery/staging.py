@@ -247,8 +247,8 @@ def next_offsets(staging: Staging, ranges: Iterable[OffsetRange]) -> dict[Offset
 def merged_positions(ranges: Mapping[tuple[int, int], Mapping[TopicPartition, int]]) -> dict[TopicPartition, int]:
     """Return the position of ranges that have records, by changelog partition and first offset.
 
-    Within a changelog partition, the position is known only if that of its last range is: otherwise the rows are ahead
-    of it (`changelog/header_positions.py`).
+    The position of a changelog partition is known only if the position of its last range is known. Otherwise, the rows
+    are ahead of the merged position (`changelog/header_positions.py`).
     """
     last = {partition: max(start for one, start in ranges if one == partition) for partition, _ in ranges}
     result: dict[TopicPartition, int] = {}

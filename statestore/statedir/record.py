@@ -22,10 +22,10 @@ class ExpiryCursor(BaseModel):
     offset
         Next offset to read.
     time
-        Timestamp (ms) of the record there, which was not old enough; None: not known.
+        Timestamp (ms) of the record at `offset`, which was not old enough; None if unknown.
     skipped_offset, skipped_time
         Offset of the first record that was passed although it was not old, and the smallest timestamp (ms) of all such
-        records; None: there is none.
+        records; None if no such record was passed.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")

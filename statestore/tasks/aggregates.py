@@ -68,7 +68,7 @@ def count() -> Aggregate:
 
 
 def latest() -> Aggregate:
-    """Keep the value of the record with the largest timestamp; of several with this timestamp, the last one.
+    """Keep the value of the record with the largest timestamp; if several have it, the last one wins.
 
     A record that arrives late does not replace a newer value. The value is stored unchanged.
     """

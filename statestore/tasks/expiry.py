@@ -1,4 +1,4 @@
-"""Finds the rows of a store that are older than its ttl by its changelog, without reading the rows that are not.
+"""Finds the rows of a store that are older than its ttl by reading its changelog, not by scanning its rows.
 
 A changelog in the order of its offsets is nearly in the order of time. A cursor therefore passes over it once:
 
@@ -6,13 +6,13 @@ A changelog in the order of its offsets is nearly in the order of time. A cursor
     ------------------------------------------------|  first record that  |------------------------------->
                                                         is not old enough
 
-A row is deleted if it is older than stream time minus the ttl, whatever record named its key, so a row that was written
-again meanwhile stays. A late record waits for those before it, for the ttl at most. A record from the future of stream
-time is passed, because it could hold up all others for years. The cursor returns to the first of these when one of
-them is old.
+An old record only names a key. The row is deleted if its own timestamp is before stream time minus the ttl, so a row
+that was written again meanwhile stays. A late record waits for the records before it, for the ttl at most. The cursor
+passes a record that is later than stream time, because this record could hold up all others for years. The cursor
+returns to the first of these records when one of them is old.
 
-A cursor that is lost or recorded too early only reads more. It never passes the record of a row that is to be deleted
-later, so it is recorded after the deletes are committed.
+If the cursor is lost or recorded too early, a run only reads more. If it were recorded too late, rows would be skipped.
+Therefore, it is recorded after the deletes are committed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP
 from statestore.formats.value_format import ValueFormat
 from statestore.statedir.record import ExpiryCursor
 
-#: A run reads at least so many changelog records for each store, and at most `PER_LOGGED` for each that it has logged:
-#: a row is logged when it is written and when it is deleted, so a backlog shrinks.
+#: For each store, a run reads at most `LEAST_RECORDS` changelog records, or `PER_LOGGED` for each record that it has
+#: logged, if this is more. A row is logged when it is written and when it is deleted, so a backlog shrinks.
 LEAST_RECORDS, PER_LOGGED = 50_000, 4
 
 
@@ -71,7 +71,7 @@ def pass_records(cursor: ExpiryCursor, records: pa.RecordBatch, limit: int, stre
     records
         `SCHEMA` of `changelog/reader.py`, from the cursor on.
     limit
-        Rows with a smaller timestamp (ms) are to be deleted.
+        Rows with a smaller timestamp (ms) are deleted.
     """
     if not records.num_rows:
         return Passed(cursor, [], stopped=False)

@@ -12,7 +12,7 @@ from statestore.tasks.keyed_aggregation import RowAggregation
 
 
 class LatestRows(RowAggregation):
-    """Keeps the record with the largest timestamp; of several with this timestamp, the last one."""
+    """Keeps the record with the largest timestamp; if several have it, the last one wins."""
 
     def _fold(self) -> None:
         if not self._pending:
@@ -20,7 +20,7 @@ class LatestRows(RowAggregation):
         records = grouping.joined(self._pending)
         rows, index = sums.rows_of(records, self._windows, np.zeros(len(records), np.int64))
         encoded = rows.row_keys.dictionary_encode()
-        order = np.argsort(rows.newest, kind="stable")  # of those assigned to one place, the last one stays
+        order = np.argsort(rows.newest, kind="stable")  # if an index is assigned several times, the last value stays
         latest = np.zeros(len(encoded.dictionary), np.int64)
         latest[encoded.indices.to_numpy()[order]] = order
         # By time, so that what expires in the store does not depend on keys, then by key.

@@ -380,14 +380,15 @@ class TaskStore:
     def take_expired(self, stream_time: int) -> Iterator[list[bytes]]:
         """Yield the keys of rows that are older than stream time (ms) minus the ttl, in parts that the caller deletes.
 
-        All that this run has logged is committed. It ends after as many changelog records as a run may read for it.
+        The caller has committed everything that this run has logged. The iteration ends at the run's limit of changelog
+        records (expiry.py).
         """
         ttl_ms, cursor = self._spec.store.ttl_ms, self._expiry or ExpiryCursor()
         limit = stream_time - (ttl_ms or 0)
         if ttl_ms is None or not is_due(cursor, limit):
             return
         log = self._changelogs.settled([self.changelog])[self.changelog]
-        if cursor.offset > log.high_watermark:  # the log lost its end; what it was then is there again, further on
+        if cursor.offset > log.high_watermark:  # the log lost its end: read it again from its start
             cursor = ExpiryCursor()
         cursor, left = returned(cursor, limit), max(LEAST_RECORDS, PER_LOGGED * self.logged)
         for records in self._changelogs.records(self.changelog, max(cursor.offset, log.start), log.last_stable):

@@ -1,6 +1,6 @@
 """Proves which offsets of its log a closed store equals: one pass over its rows, then one over its log.
 
-Nothing is sorted, and no offset of the store itself is asked for: its rows tell it (prefix.py).
+Nothing is sorted, and the store's committed offset is not used: the offsets follow from the rows (prefix.py).
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Proof(NamedTuple):
     Attributes
     ----------
     prefixes
-        Of each database that counts, by the start (ms) of its segment; a key-value store has one at 0. Segments that
-        have expired do not count.
+        By start (ms) of a segment: the offsets that its database equals. A key-value store has one database, at 0.
+        Expired segments are left out.
     end
         Offset after the last record that was read.
     misplaced
-        Rows that come twice, or lie in the segment of another time.
+        Number of rows that occur twice, or are in the segment of another time.
     digests
         One digest for the rows of each database.
     append_times

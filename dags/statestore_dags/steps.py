@@ -181,9 +181,9 @@ def trigger_once(dag: str, wanted: Callable[[AnyReport], bool], steps: Steps, fi
 
 
 def told(asset: Asset, report: XComArg) -> XComArg:
-    """Return the step that tells an asset of this run's report, and of its applications whose tasks all succeeded.
+    """Return the step that adds the report, and the applications whose tasks all succeeded, to an asset event.
 
-    It follows the rows and not their squares: a task that failed holds up its own application only.
+    It depends on the rows, not on their mapped tasks, so a failed task delays only its own application.
     """
 
     @task(task_id="processed", outlets=[asset], **retried_reads())

@@ -235,7 +235,7 @@ def _beside_log(
 
 
 def _of_log(spark: SparkSession, topics: Topics, specs: Sequence[StorePartitionSpec], cache: ExitStack) -> Frames:
-    """Return the rows with which the next run fills an in-memory store: it has no others outside of its process."""
+    """Return the rows with which the next run fills an in-memory store from its changelog."""
     definition, routing = specs[0].store, routing_of(specs[0].store)
     _, _, ends = _logs(topics, specs, [Reading(present=False)] * len(specs))
     latest = cache.enter_context(_cached(log_frame(spark, specs, ends=json.dumps(ends), latest="true")))

@@ -283,7 +283,7 @@ def _quarantined(spec: StorePartitionSpec, directory: Path) -> Path:
 
 
 def _archive_time(archive: ArchiveSpec | None, replaced: Iterable[Replaced]) -> int:
-    """Return the archive's time (ms), to tell what was replaced before stores are read; 0: no pin will be removed."""
+    """Return the archive's time (ms) before stores are read; 0 if not needed or unknown: then no pin is removed."""
     if archive is None or all(of.snapshot is None for of in replaced):
         return 0
     try:

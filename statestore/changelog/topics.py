@@ -100,7 +100,7 @@ class LogStart(NamedTuple):
 
 
 class _Listed(NamedTuple):
-    """An offset that a broker told, with the leader epoch of the record there, or its own at the end of the log.
+    """An offset from a broker, with the leader epoch of its record; at the end of the log, the leader's own epoch.
 
     Attributes
     ----------

@@ -62,7 +62,7 @@ def store_partition_specs(
                 continue
             part = application.subtopology_of(store.name)
             topic = found.get(store.changelog_of(application.name))
-            # Without its repartition topic, the changelog tells how many tasks there were. Without both, none ran.
+            # If the repartition topic is missing, count the changelog's partitions. Without both, no task has run.
             counted = found.get(part.input_topic, topic)
             count = 0 if counted is None else counted.partitions
             most = max(most, count)

@@ -81,7 +81,7 @@ class _Evidence:
         self._group_owner: Callable[[str], tuple[str, Collection[int]] | None] = cache(self._of_group)
 
     def owner(self, topic: Topic) -> OtherOwner | None:
-        """Return the other owner of a topic, or None if the topic is this application's as far as is known."""
+        """Return the other owner of a topic, or None if no evidence shows one."""
         own = self._topology(self._application)
         if own is not None and topic.name in own.changelogs:
             return None

@@ -78,7 +78,7 @@ class UnfinishedCommits:
         Raises
         ------
         RetryError
-            If it cannot be told whether these have a commit in part.
+            If it is unknown whether these contain a part of a commit.
         StoreCorruptedError
             If a commit is damaged.
         """
@@ -95,7 +95,7 @@ class UnfinishedCommits:
                     one.stage(commit.pieces(name), commit.offsets)
 
     def _hold(self) -> set[int]:
-        """Open the commits that are there now, besides those that are open; return their numbers."""
+        """Open the commits that are not open yet, and return the numbers of all present commits."""
         if self._directory is None:
             return set()
         now = set(numbers(self._directory))

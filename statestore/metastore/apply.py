@@ -118,8 +118,8 @@ def carry_out(
     catalogue
         The one that the plan was made from.
     state_dir
-        Where locks tell whether an application runs that loses stores, or is taken over; None: only its consumer
-        group tells.
+        State directory whose locks show whether an application that loses stores, or is taken over, is running. If
+        None, only its consumer group is checked.
     taken_from
         Service id of another catalogue, whose applications may be taken over; None: those of others are refused.
 

@@ -1,8 +1,8 @@
 """Which definition each changelog was written under, also of stores and applications that were dropped.
 
 A changelog stays when its store is dropped, and a new store of the same name would be filled from it. The catalogue
-tells what is in it, also after a compaction. Only of commands that a version without former topics has compacted
-nothing is known: there, the task's own directory tells (tasks/shape.py).
+keeps the definition, also after a compaction. If an earlier version that does not keep former topics has compacted the
+commands, only the record in the task's own directory shows it (tasks/shape.py).
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@
             the number, as text, in later records: the writer is alive
             null: the turn has ended, or a waiting writer has passed it over; later records of the id do not count
 
-The turn belongs to the writer with the lowest number. Turns only decide who waits: that only one writer commits is
-Kafka's fence. So they need no clock in common, and a wrong judgement costs an attempt, not a command. A waiting writer
-measures on its own clock how long it has heard nothing of those before it, and how long the same one has been first. If
-it finds that it was passed over itself, it draws another number.
+The turn belongs to the writer with the lowest number. Turns only decide which writers wait. Kafka's fencing ensures
+that only one writer commits, so writers need no common clock, and a wrong judgement costs an attempt, not a command. A
+waiting writer measures on its own clock how long writers before it have been silent, and how long the same one has been
+first. If it was passed over itself, it takes a new number.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from statestore.model import TopicPartition
 
 #: A command takes 0.1 s, and one that waits for Kafka as long as its deadline.
 LONGEST_TURN_S = 10.0
-#: A writer that has not been heard of for so long is dead or suspended. Each is heard of every `_ALIVE_S`.
+#: A writer that is silent for longer is considered dead or suspended. Each writer sends a record every `_ALIVE_S`.
 SILENT_S = 3.0
 _ALIVE_S = 0.5
 #: No turn lasts an hour. The broker's time decides what is older, as a writer's clock may be wrong.
 _CONFIG = {"cleanup.policy": "delete", "retention.ms": "3600000", "message.timestamp.type": "LogAppendTime"}
-#: Every living writer is heard of within the last records: with more than 300 that wait, some may be overlooked.
+#: Number of records that are read back. They include every living writer, unless more than 300 writers wait.
 _READ_BACK = 2_000
 _POLL_S = 0.1
-#: Deadline of requests. A writer that is not answered for so long does not wait for its turn, or leaves it to others to
-#: notice that its turn has ended.
+#: Deadline of requests. If Kafka does not answer, a writer does not wait for its turn. If it cannot end its turn, the
+#: others pass it over.
 _TIMEOUT_S = SILENT_S
 
 
 class _Heard(NamedTuple):
-    """The number of a writer, and when (s, monotonic) it was last heard of."""
+    """The number of a writer, and the monotonic time (s) of its last record."""
 
     number: int
     at_s: float
@@ -62,7 +62,7 @@ class Turns:
     longest_s
         A writer that is first for longer (s) is passed over.
     silent_s
-        A writer that has not been heard of for longer (s) is passed over.
+        A writer that is silent for longer (s) is passed over.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Turns:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Wait for the writers that came before, then have the turn. Do not wait if Kafka does not permit the topic."""
+        """Wait for earlier writers, then hold the turn. Do not wait if Kafka does not permit the topic."""
         turn: _Turn | None = None
         with suppress(StateStoreError):
             Topics(self._servers, _TIMEOUT_S).ensure(self._partition.topic, 1, _CONFIG)
@@ -96,7 +96,7 @@ class Turns:
             turn.end()
 
     def _wait(self, turn: _Turn) -> None:
-        """Return when no other writer is before this one, or each of these was passed over."""
+        """Return when every earlier writer has ended its turn or was passed over."""
         heard: dict[bytes, _Heard] = {}
         ended: set[bytes] = set()
         read_up_to = -1
@@ -135,7 +135,7 @@ def _note(heard: dict[bytes, _Heard], ended: set[bytes], key: bytes, value: byte
 
 
 class _Turn:
-    """The turn of one writer: its number is drawn when it is made, and it is heard of until it ends.
+    """The turn of one writer. It takes a number when it is created, and sends records until it ends.
 
     Attributes
     ----------
@@ -155,8 +155,8 @@ class _Turn:
         self._alive.start()
 
     def draw(self) -> None:
-        """Draw a number, the last one."""
-        with self._drawing:  # no other record may be the last one that is delivered
+        """Take a new number, which is the highest."""
+        with self._drawing:  # so that the last delivered record is this one
             self.key = uuid4().bytes
             self._send(self.key, b"")
             self.number = self._writer.flush()[self._partition]
@@ -171,7 +171,7 @@ class _Turn:
         self._writer.close()
 
     def pass_over(self, key: bytes) -> None:
-        """End the turn of another writer, for all that wait."""
+        """End the turn of another writer for all waiting writers."""
         self._send(key, None)
 
     def _stay_alive(self) -> None:

@@ -20,8 +20,8 @@ STORE = "store"
 #: Of one task, such as 0_3; only from recording level DEBUG on.
 TASK = "task-id"
 JOB = "job-name"
-#: Kafka Streams' group of a store's metrics, which is their type, and their tags besides the task. The last tag is
-#: named after the store's scope (its kind and engine), such as rocksdb-window-state-id.
+#: The type of a store's metrics in Kafka Streams, and their tags in addition to the task. The last tag is named after
+#: the store's scope (its kind and engine), such as rocksdb-window-state-id.
 GROUP = "stream-state-metrics"
 TYPE, THREAD, STATE_ID = "type", "thread-id", "<scope>-state-id"
 

@@ -110,7 +110,7 @@ class CommitLog:
         DiskSpaceError, StoreAccessError
             If it cannot be written; the commit is then not decided.
         """
-        # Never a number that was used before, by an earlier process either: readers tell commits apart by it.
+        # Readers distinguish commits by their numbers, so a number is never reused, not even by a later process.
         number = max(self._next, time.time_ns())
         path = self._directory / str(number)
         partial = self._directory / f".{number}"

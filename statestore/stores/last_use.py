@@ -169,7 +169,7 @@ class LastUse:
 
     def _write(self, databases: Mapping[str, _Opening], *, at_least_once: bool) -> None:
         record = _Record(databases=dict(databases), at_least_once=at_least_once)
-        # Former versions know no other use than exactly once, and trust none that they cannot read.
+        # Earlier versions know only exactly-once use. They do not trust a record with a field that they cannot read.
         write_durably(self._path, record.model_dump_json(exclude=None if at_least_once else {"at_least_once"}))
         self._record = record
 

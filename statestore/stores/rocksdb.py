@@ -116,7 +116,7 @@ class Memtables(NamedTuple):
         Offsets and positions written since RocksDB last began a new memtable; it begins those of all column families
         at once.
     full
-        Memtables that are not yet in a file, but for the present ones.
+        Number of full memtables that are not yet in a file.
     """
 
     entries: int = 0

@@ -31,8 +31,8 @@ from statestore.stores.database import Database, merged
 from statestore.stores.segment_homes import Kept, SegmentHome
 
 MIN_INTERVAL_MS = 60_000
-#: So many bytes of commits, and so many commits, may be held back by a segment, besides the last commit. It bounds what
-#: is repeated or replayed after a crash, and how many files a reader opens.
+#: If a segment holds back more bytes of commits, or more commits, not counting the last one, it is flushed. This bounds
+#: the work after a crash (repeating commits, or a replay), and the number of files that a reader opens.
 _HELD_BACK_BYTES = 32 * 1024 * 1024
 _HELD_BACK_COMMITS = 256
 
@@ -174,7 +174,7 @@ class Segments:
     def _write_ahead(
         self, offsets: Mapping[TopicPartition, int], position: Mapping[TopicPartition, int] | None
     ) -> None:
-        """Write the commit to its file, if its rows are staged, and remember what is to reach the disk."""
+        """Write the commit to its file, if its rows are staged, and remember what must reach the disk."""
         commits, size = self._home.commits, self._written_bytes
         changed = frozenset(self._segments) if size else frozenset()
         if commits is not None:

@@ -27,7 +27,7 @@ class TimestampBounds(BaseModel):
     Attributes
     ----------
     before_ms, after_ms
-        How far a timestamp may lie before and after the brokers' time; None: as far as it likes.
+        How far a timestamp may lie before and after the brokers' time (ms); None: no limit.
     host_ahead_ms
         How far this machine's clock is ahead of the brokers'.
     """

@@ -63,7 +63,7 @@ class Proof(NamedTuple):
 
     @property
     def replay_from(self) -> int:
-        """First offset of the shortest tail whose replay makes the rows those of the log's end, but for orphans."""
+        """First offset of the shortest tail whose replay corrects all rows except orphans."""
         return min((found.replay_from for found in self.prefixes.values()), default=self.end)
 
     @property
@@ -85,7 +85,7 @@ class Proof(NamedTuple):
         return found
 
     def merged(self, other: Proof) -> Proof:
-        """Return what this part of the keys and another one show together."""
+        """Return the proof for the keys of this part and of another one."""
         ours, theirs = dict(self.prefixes), dict(other.prefixes)
         both = {at: merged(ours[at], theirs[at]) for at in ours.keys() & theirs.keys()}
         return self._replace(

@@ -45,12 +45,12 @@ _FLAGS = 3
 UNEXPLAINED = NO_RECORD = -(1 << 62)
 OPEN = (1 << 63) - 1
 Facts = npt.NDArray[np.int64]
-#: So many keys are hashed at once, so that the memory that they need is on its way when it is needed.
+#: Number of keys that are hashed at once, so that their memory is prefetched before it is used.
 AHEAD = 64
 #: Why a loop ended.
 DONE, KEYS_FULL, INTERVALS_FULL, SHORT_KEY, SHORT_VALUE = range(5)
-#: Counters that the loops carry from batch to batch: keys; closed intervals; rows of the store that come twice, or in
-#: another time's segment; records; records without a key; and the largest time in row keys.
+#: Counters that the loops carry from batch to batch: keys; closed intervals; rows of the store that occur twice, or in
+#: the segment of another time; records; records without a key; and the largest time in row keys.
 KEYS, INTERVALS, MISPLACED, RECORDS, SKIPPED, STREAM_TIME = range(6)
 STATES = 6
 

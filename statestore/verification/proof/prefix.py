@@ -50,13 +50,13 @@ class Prefix(NamedTuple):
     offsets
         Ranges of offsets at which the log gives these rows, in order; empty if it never does.
     replay_from
-        First offset of the shortest tail of the log whose replay makes the rows those of its end, but for orphans.
+        First offset of the shortest tail of the log whose replay corrects all rows except orphans.
     unexplained
         Rows that no record of the log explains.
     by_optional
         Rows that only a record of an aborted or open transaction explains.
     orphans
-        Rows whose keys have no committed record at all: a replay never corrects them.
+        Number of rows whose keys have no committed record. A replay does not correct them.
     """
 
     rows: int
@@ -87,7 +87,7 @@ def common_ranges(several: Iterable[tuple[Range, ...]]) -> tuple[Range, ...]:
 
 
 def merged(one: Prefix, other: Prefix) -> Prefix:
-    """Return what two parts of the keys of a database show together."""
+    """Return the prefix of a database from two parts of its keys."""
     return Prefix(
         rows=one.rows + other.rows,
         keys=one.keys + other.keys,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from statestore.definitions.store import StoreDefinition
-from statestore.stores.segments import segment_interval_ms
+from statestore.stores.segment_starts import segment_interval_ms
 
 
 class Routing(NamedTuple):

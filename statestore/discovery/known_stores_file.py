@@ -30,7 +30,7 @@ from statestore.partition.spec import GLOBAL_TASK, StorePartitionSpec
 from statestore.statedir.lock import is_writable
 from statestore.statedir.paths import known_stores_file
 from statestore.stores.manifest import segment_identities
-from statestore.stores.segments import segment_interval_ms
+from statestore.stores.segment_starts import segment_interval_ms
 
 _MAX_BYTES = 16 * 1024 * 1024
 #: What an archive calls it.

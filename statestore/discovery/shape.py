@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -211,7 +211,7 @@ def _shape_of_key_value(store: StoreDirectory) -> StoreShape:
 
 def _shape_of_segments(store: StoreDirectory) -> StoreShape:
     segments = store.databases()
-    ends = dict(zip(segments, [*list(segments)[1:], 1 << 62], strict=True))
+    ends = dict(pairwise([*segments, 1 << 62]))
     of_segments: dict[int, int] = {}
     families: set[str] = set()
     offsets: dict[TopicPartition, int | None] = {}

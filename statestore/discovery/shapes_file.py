@@ -24,7 +24,7 @@ from statestore.errors import InputError
 from statestore.kinds.known import BUILT_IN
 from statestore.kinds.versioned import VERSIONED
 from statestore.model import StoreFormat, changelog_topic, check_name
-from statestore.stores.segments import segment_interval_ms
+from statestore.stores.segment_starts import segment_interval_ms
 
 _MAX_BYTES = 16 * 1024 * 1024
 

@@ -27,7 +27,7 @@ from statestore.kinds.known import BUILT_IN
 from statestore.kinds.time_ordered import TIME_ORDERED_BUFFER
 from statestore.model import StoreFormat, TaskId, TopicPartition, changelog_topic
 from statestore.partition.spec import GLOBAL_TASK, ChangelogSpec, GlobalKind
-from statestore.stores.segments import segment_interval_ms
+from statestore.stores.segment_starts import segment_interval_ms
 
 _NOTHING_SAID = {"kind": None, "format": None}
 _LEFT_ALONE = "Nothing was changed. Leave the store to Kafka Streams, which restores it itself."

@@ -29,7 +29,7 @@ from statestore.statedir.seal import Seal, check_seal
 from statestore.stores.manifest import segment_identities
 from statestore.stores.open import build_store
 from statestore.stores.rocksdb import RocksDB, column_families, exists
-from statestore.stores.segments import segment_interval_ms
+from statestore.stores.segment_starts import segment_interval_ms
 
 
 def inspect(

@@ -14,8 +14,7 @@ from statestore.model import StoreFormat, StorePartition, TaskId, TopicPartition
 from statestore.statedir.context import store_context
 from statestore.statedir.paths import TaskPaths, task_paths
 from statestore.stores.api import StoreContext
-from statestore.stores.segment_homes import left_over_segments
-from statestore.stores.segments import segment_interval_ms
+from statestore.stores.segment_starts import left_over_segments, segment_interval_ms
 
 T = TypeVar("T")
 

@@ -30,7 +30,7 @@ from statestore.recovery.restore_progress import RestoreProgressWriter
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import BuildPlan, OffsetRange, Staging, cut, misfit, next_offsets
 from statestore.recovery.unknown_headers import require_no_headers
-from statestore.stores.segments import segment_interval_ms
+from statestore.stores.segment_starts import segment_interval_ms
 
 Logs = Mapping[TopicPartition, LogRange]
 

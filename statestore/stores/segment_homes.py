@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -24,19 +24,8 @@ from statestore.stores.database import (
     open_in_memory,
     open_on_disk,
 )
+from statestore.stores.segment_starts import left_over_segments
 from statestore.stores.spill import segment_spill_directory
-
-
-def left_over_segments(starts: Iterable[int], interval_ms: int) -> list[int]:
-    """Return the segments (by their starts in ms) that Kafka Streams no longer uses with this length of a segment.
-
-    If an application changes the retention of a store, Kafka Streams does not remove segments of the old length. Those
-    that start between two of the new length stay in the directory, and are neither read nor deleted. If all segments
-    start so, the length is not the store's, and none is returned.
-    """
-    found = list(starts)
-    odd = [start for start in found if start % interval_ms]
-    return odd if len(odd) < len(found) else []
 
 
 class Kept(NamedTuple):

@@ -14,7 +14,8 @@ from statestore.stores.built_in import BuiltInBytes
 from statestore.stores.commit_log import CommitLog, commits_directory
 from statestore.stores.database import Database, DatabaseSpec
 from statestore.stores.segment_homes import DiskHome, MemoryHome, SegmentHome
-from statestore.stores.segments import Segments, segment_interval_ms
+from statestore.stores.segment_starts import segment_interval_ms
+from statestore.stores.segments import Segments
 
 _LIVE_SEGMENTS = 4
 

@@ -30,16 +30,10 @@ from statestore.stores.abilities import NO_STREAM_TIME
 from statestore.stores.database import Database, merged
 from statestore.stores.segment_homes import Kept, SegmentHome
 
-MIN_INTERVAL_MS = 60_000
 #: If a segment holds back more bytes of commits, or more commits, not counting the last one, it is flushed. This bounds
 #: the work after a crash (repeating commits, or a replay), and the number of files that a reader opens.
 _HELD_BACK_BYTES = 32 * 1024 * 1024
 _HELD_BACK_COMMITS = 256
-
-
-def segment_interval_ms(retention_ms: int) -> int:
-    """Length of a segment, Kafka Streams' default."""
-    return max(retention_ms // 2, MIN_INTERVAL_MS)
 
 
 class _Commit(NamedTuple):

@@ -55,7 +55,7 @@ def test_a_torn_manifest_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["../x", "/etc/passwd", "a/../../x", "a//b", "", ".", "a/.hidden", "a\\b", "a\0b", "a/" * 9 + "b", "é"]
+    "path", ["../x", "/etc/passwd", "a/../../x", "a//b", "", ".", "a\\b", "a\0b", "a/" * 9 + "b", "é"]
 )
 def test_a_path_that_could_leave_the_store_is_refused(path: str) -> None:
     files = [{"path": path, "bytes": 1, "sha256": "0" * 64}]

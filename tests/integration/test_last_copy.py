@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from statestore import kill_switch
+from statestore.changelog import brokers_clock
 from statestore.changelog.topics import LogRange, Topics
 from statestore.definitions.aggregation import AggregationDefinition, TimeWindows
 from statestore.formats.offsets import STATUS_OPEN
@@ -362,8 +363,8 @@ def test_a_rebuild_that_took_longer_than_tombstones_are_kept_replaces_nothing(
 
     def slowly(*arguments: Any) -> Any:
         result = replay(*arguments)
-        later_s = time.time() + whole.delete_retention_ms / 1000
-        monkeypatch.setattr(time, "time", lambda: later_s)
+        later_ms = int(time.time() * 1000) + whole.delete_retention_ms
+        monkeypatch.setattr(brokers_clock, "now_ms", lambda _: later_ms)
         return result
 
     monkeypatch.setattr(task_changelogs, "replay", slowly)

@@ -241,8 +241,9 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.rollback()
         self.model.rollback()
 
-    @step(times=st.integers(1, 2), above=st.integers(0, 1))
-    def recover(self, times, above):
+    @step(times=st.integers(1, 2))
+    def recover(self, times):
+        above = times - 1
         offset = self.model.offset
         asked = above if offset is None else offset + above
         for _ in range(times):

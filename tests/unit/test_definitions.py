@@ -77,7 +77,7 @@ def test_two_applications_with_one_changelog_topic_are_refused(tmp_path):
         GOOD.format(name="app", store="a/b"),
         GOOD.format(name='"a\\0b"', store="s"),
         GOOD.format(name="ünïcode", store="s"),
-        GOOD.format(name="a" * 101, store="s"),
+        GOOD.format(name="a" * 250, store="s"),
         GOOD.format(name="123", store="s"),
         GOOD.format(name="yes", store="s"),
         GOOD.format(name="1.5", store="s"),

@@ -130,7 +130,7 @@ def _ask(servers: str, timeout_s: float) -> _Answer:
     topics = Topics(servers, timeout_s)
     try:
         if TOPIC not in topics.describe([TOPIC]):
-            topics.make(TOPIC, 1, CONFIG)
+            topics.create(TOPIC, 1, CONFIG)
         appended_ms = _append(servers, timeout_s)
     except StateStoreError as error:
         if not _is_refusal(error):

@@ -29,7 +29,7 @@ class HeaderPositions:
     Attributes
     ----------
     merged
-        The largest offset of each topic partition so far.
+        The last offset of each topic partition so far.
     """
 
     def __init__(self) -> None:
@@ -78,4 +78,4 @@ class HeaderPositions:
                 self._add(partition, offset)
 
     def _add(self, partition: TopicPartition, offset: int) -> None:
-        self.merged[partition] = max(offset, self.merged.get(partition, offset))
+        self.merged[partition] = offset  # of an input topic that was recreated, a later offset may be smaller

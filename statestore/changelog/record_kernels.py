@@ -222,7 +222,7 @@ def has_position(data: Any, header: Any) -> Any:
 
 @compiled
 def merge_positions(data: Any, headers: Any, first: int, found: Any) -> Any:
-    """Merge the positions in records' headers (formats/position.py): the largest offset of each topic and partition.
+    """Merge the positions in records' headers (formats/position.py): the last offset of each topic and partition.
 
     What cannot be read as a position is none: a source topic may use the same names for something else.
 
@@ -265,6 +265,6 @@ def merge_positions(data: Any, headers: Any, first: int, found: Any) -> Any:
                     found[row, 0], found[row, 1], found[row, 2] = name, length, _int(data, at, 4)
                     found[row, 3] = _int(data, at + 4, 8)
                 else:
-                    found[row, 3] = max(found[row, 3], _int(data, at + 4, 8))
+                    found[row, 3] = _int(data, at + 4, 8)
                 at += 12
     return known, len(headers)

@@ -245,7 +245,7 @@ def _not_judged(chosen: Chosen, tasks: Sequence[TaskId] | None) -> list[WarmRow]
     from statestore.recovery.warming import WarmRow
 
     rows = []
-    for store in [*chosen.not_judged, *chosen.troubled("damaged")]:
+    for store in [*chosen.not_judged, *chosen.troubled("damaged"), *chosen.troubled("undetermined")]:
         if tasks is None:
             places = [str(task) for task in store.tasks] or ["-"]
         else:

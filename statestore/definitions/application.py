@@ -166,7 +166,9 @@ class ApplicationDefinition(Definition):
     def _topics_have_names_for_kafka(self) -> None:
         named = {changelog_topic(self.name, store.name) for store in self.stores}
         named |= {
-            input_offsets_topic(self.name, repartition_topic(self.name, item.store)) for item in self.aggregations
+            input_offsets_topic(self.name, repartition_topic(self.name, item.store))
+            for item in self.aggregations
+            if item.group_by is not None
         }
         longest = max(named, key=len)
         if len(longest) > _MAX_TOPIC:

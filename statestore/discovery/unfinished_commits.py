@@ -17,7 +17,7 @@ from typing import Protocol
 from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import RetryError
 from statestore.model import TopicPartition
-from statestore.stores.commit_log import Commit, Piece, commits_directory, numbers
+from statestore.stores.commit_log import Commit, Piece, numbers
 from statestore.stores.database import ONLY
 from statestore.stores.last_use import LastUse
 from statestore.stores.rocksdb import RocksDB
@@ -57,7 +57,7 @@ class UnfinishedCommits:
         self._directory: Path | None = None
         if (paths := store.paths) is not None:
             self._last_use = LastUse(paths.mode(store.name), recording=True)
-            self._directory = commits_directory(paths.own_dir, store.name)
+            self._directory = paths.commits(store.name)
         self._openings = self._current()
 
     def __enter__(self) -> UnfinishedCommits:

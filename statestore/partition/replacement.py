@@ -10,8 +10,7 @@ from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.lock import require_locks
 from statestore.statedir.paths import TaskPaths
 from statestore.stores.api import StoreContext
-from statestore.stores.commit_log import commits_directory
-from statestore.stores.last_use import last_use_file
+from statestore.stores.last_use import commits_directory, last_use_file
 
 
 def staged_context(store: StorePartitionSpec, *, read_only: bool) -> StoreContext:

@@ -7,6 +7,8 @@ record are deleted. The database is linked, so that no second copy is on disk.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,21 +16,22 @@ from statestore.archive.grown_from import put_in_place_by
 from statestore.changelog import brokers_clock
 from statestore.changelog.topics import LogRange, Topics
 from statestore.discovery.changelogs import log_ranges
+from statestore.discovery.store_directory import segments_in
+from statestore.errors import StoreCorruptedError, UnknownFormatError
 from statestore.formats.offsets import COLUMN_FAMILY, STATUS_CLOSED
 from statestore.partition.archived import lives_in_archive
-from statestore.partition.replacement import staged_context
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.full import Built, Logs
 from statestore.recovery.restore_progress import RestoreProgressWriter
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.tail import building, link_store, replay_staged
 from statestore.reports import Action, Loss, Status, VerifyRow
-from statestore.stores.open import build_store
 from statestore.stores.rocksdb import RocksDB, column_families
 from statestore.verification.contents import databases
 from statestore.verification.options import VerifyOptions
 from statestore.verification.proof.closed import Proof, is_provable, prove
 
+_log = logging.getLogger(__name__)
 _DELETED_AT_ONCE = 10_000
 
 
@@ -40,18 +43,21 @@ class CatchUp(NamedTuple):
     before
         Last offset that is not replayed.
     orphans
-        Keys of rows to delete.
+        Keys of rows to delete, by segment.
+    replaces_unexplained
+        Some rows that no record explains are replaced, so they may be the only copy of something.
     asked_ms
         The brokers' time (ms) before the log was read for the proof.
     """
 
     before: int
-    orphans: tuple[bytes, ...]
+    orphans: Mapping[int, tuple[bytes, ...]]
+    replaces_unexplained: bool
     asked_ms: int
 
     def row(self, found: VerifyRow) -> VerifyRow:
-        """Return the verified row with the proven offset. Only orphans can be lost."""
-        loss = found.loss if self.orphans else Loss.NONE
+        """Return the verified row with the proven offset, and with its loss if unexplained rows are replaced."""
+        loss = found.loss if self.replaces_unexplained else Loss.NONE
         return found.model_copy(update={"committed": self.before, "loss": loss})
 
 
@@ -76,11 +82,18 @@ def find_catch_up(spec: RestoreSpec, found: VerifyRow) -> CatchUp | None:
         return None
     asked_ms, topics = brokers_clock.now_ms(store), Topics(store.bootstrap_servers, store.kafka_timeout_s)
     log = log_ranges(topics, [store])[store.partition]
-    proof = prove(store, databases(store), log, VerifyOptions(run_bytes=spec.run_bytes), name_orphans=True)
+    try:
+        proof = prove(store, databases(store), log, VerifyOptions(run_bytes=spec.run_bytes), name_orphans=True)
+    except (StoreCorruptedError, UnknownFormatError) as error:
+        _log.warning("restore: %s: its rows cannot be read, so it is rebuilt: %s", store.store_partition, error)
+        return None
     if proof is None or proof.misplaced or not _has_all_before(proof, log):
         return None
+    if proof.orphans and store.store.store_kind.layout is not None:  # their keys are not those of the database
+        return None
     begin = min(proof.replay_from, log.last_stable)
-    return None if begin <= log.start else CatchUp(begin - 1, proof.orphan_keys, asked_ms)
+    unexplained = bool(proof.orphans or proof.unexplained)
+    return None if begin <= log.start else CatchUp(begin - 1, proof.orphan_keys, unexplained, asked_ms)
 
 
 def _has_lost_its_offset(found: VerifyRow) -> bool:
@@ -110,33 +123,24 @@ def build_caught_up(spec: RestoreSpec, how: CatchUp, logs: Logs, progress: Resto
     store = spec.store
     with building(store) as staged:
         link_store(store, staged)
-        for directory in store.store.store_kind.databases(staged):
-            _set_offset(store, directory, how.before)
-        if how.orphans:
-            _delete(store, how)
-        return replay_staged(spec, logs, how.before, progress, how.asked_ms, how.asked_ms)
+        for segment, directory in (segments_in(staged) if store.store.segmented else {0: staged}).items():
+            _set_offset(store, directory, how.before, how.orphans.get(segment, ()))
+        # How far the input of its rows goes is unknown, and so is the largest time before the tail.
+        (store.paths.staged_segments(store.store.name) / "position").unlink(missing_ok=True)
+        built = replay_staged(spec, logs, how.before, progress, how.asked_ms, how.asked_ms)
+        return built._replace(stream_time=None)
 
 
-def _set_offset(store: StorePartitionSpec, directory: Path, offset: int) -> None:
-    """Mark a database as closed at an offset."""
+def _set_offset(store: StorePartitionSpec, directory: Path, offset: int, orphans: Sequence[bytes]) -> None:
+    """Mark a database as closed at an offset, with an unknown position, and delete rows."""
     families = [name for name in column_families(directory) if name != COLUMN_FAMILY]
+    data = [name for name in store.store.values.column_families if name in families]
     database = RocksDB(directory, families)
     try:
-        database.write({}, {store.partition: offset}, status=STATUS_CLOSED)
+        for at in range(0, len(orphans), _DELETED_AT_ONCE):
+            deletes = dict.fromkeys(orphans[at : at + _DELETED_AT_ONCE])
+            database.write({family: deletes for family in data})
+        database.write({}, {store.partition: offset}, {}, status=STATUS_CLOSED)
         database.sync()
     finally:
         database.close()
-
-
-def _delete(store: StorePartitionSpec, how: CatchUp) -> None:
-    opened = build_store(store.store)
-    opened.init(staged_context(store, read_only=False))
-    clean = False
-    try:
-        for at in range(0, len(how.orphans), _DELETED_AT_ONCE):
-            keys = how.orphans[at : at + _DELETED_AT_ONCE]
-            opened.apply_changelog(keys, [None] * len(keys), [0] * len(keys))
-        opened.commit({store.partition: how.before})
-        clean = True
-    finally:
-        opened.close(clean=clean)

@@ -119,5 +119,6 @@ def _remove(store: StorePartitionSpec) -> None:
     remove_tree(paths.segments(name))
     forget_digests(paths, name)
     forget_mode(paths, name)
+    remove_tree(paths.commits(name))
     for path in (paths.snapshot(name), paths.offsets(name), paths.record(name)):
         remove_durably(path)

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -250,9 +252,12 @@ def merged_positions(ranges: Mapping[tuple[int, int], Mapping[TopicPartition, in
     The position of a changelog partition is known only if the position of its last range is known. Otherwise, the rows
     are ahead of the merged position (`changelog/header_positions.py`).
     """
-    last = {partition: max(start for one, start in ranges if one == partition) for partition, _ in ranges}
     result: dict[TopicPartition, int] = {}
-    for (partition, _), position in ranges.items():
-        if ranges[partition, last[partition]]:
-            result = merged(result, position)
+    for _, parts in groupby(sorted(ranges), key=itemgetter(0)):
+        found: dict[TopicPartition, int] = {}
+        last: Mapping[TopicPartition, int] = {}
+        for part in parts:
+            last = ranges[part]
+            found |= last  # of an input topic that was recreated, a later offset may be smaller
+        result = merged(result, found) if last else result
     return result

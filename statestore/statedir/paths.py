@@ -21,7 +21,7 @@ from statestore.definitions.store import StoreDefinition
 from statestore.durable import LONGEST_NAME
 from statestore.formats import checkpoint_file
 from statestore.model import KEY_VALUE_DIRECTORY, TaskId, check_name
-from statestore.stores.last_use import last_use_file
+from statestore.stores.last_use import commits_directory, last_use_file
 
 OWN_DIRECTORY = ".statestore"
 
@@ -192,6 +192,10 @@ class TaskPaths:
     def shape(self) -> Path:
         """The task's definition when its stores were built."""
         return self.own_dir / "shape.json"
+
+    def commits(self, store: str) -> Path:
+        """Files of commits that the store's databases may have only in part."""
+        return commits_directory(self.own_dir, store)
 
     def mode(self, store: str) -> Path:
         """Which openings of the store were ours, with transactions."""

@@ -299,6 +299,7 @@ def _forget_old(paths: TaskPaths, store: str) -> None:
     break_seal(paths, store)
     forget_digests(paths, store)
     forget_mode(paths, store)
+    remove_tree(paths.commits(store))  # they are of the databases that were here
     remove_durably(paths.snapshot(store))
     remove_durably(paths.offsets(store))
 

@@ -8,9 +8,9 @@ from statestore.errors import InvalidStateError
 from statestore.formats.value_format import AnyFormat, value_format
 from statestore.model import TopicPartition, check_name
 from statestore.stores.api import BytesStore, Offsets, StoreContext, flush_is_deprecated
-from statestore.stores.commit_log import CommitLog, commits_directory
+from statestore.stores.commit_log import CommitLog
 from statestore.stores.database import Database, DatabaseSpec
-from statestore.stores.last_use import LastUse, last_use_file
+from statestore.stores.last_use import LastUse, commits_directory, last_use_file
 from statestore.stores.legacy_position import migrate_position
 from statestore.stores.segments import Segments
 from statestore.stores.spill import remove_left_spills

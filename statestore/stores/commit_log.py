@@ -80,11 +80,6 @@ class LoggedDatabase(Protocol):
         """Wait until all that was committed is on disk."""
 
 
-def commits_directory(own_directory: Path, store: str) -> Path:
-    """Where the commits of a store are kept."""
-    return own_directory / "commits" / store
-
-
 class CommitLog:
     """The files of one store's commits, as its owner writes them."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from statestore.kinds.key_value import KEY_VALUE
 from statestore.stores.api import KeyValueBytesStore, StoreContext
 from statestore.stores.built_in import BuiltInBytes
-from statestore.stores.commit_log import CommitLog, commits_directory
+from statestore.stores.commit_log import CommitLog
 from statestore.stores.database import (
     ONLY,
     Database,
@@ -18,6 +18,7 @@ from statestore.stores.database import (
     open_in_memory,
     open_on_disk,
 )
+from statestore.stores.last_use import commits_directory
 from statestore.stores.readers import KeyValueReader
 from statestore.stores.spill import spill_directory
 from statestore.stores.table import Row, Rows

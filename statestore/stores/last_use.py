@@ -87,6 +87,11 @@ def write_left_open(path: Path) -> None:
     write_durably(path, _Record(databases={}).model_dump_json())
 
 
+def commits_directory(own_directory: Path, store: str) -> Path:
+    """Where the commits of a store are kept."""
+    return own_directory / "commits" / store
+
+
 class LastUse:
     """Our last use of a store's databases. They are named by their directories, a key-value store's only one is "".
 

@@ -11,8 +11,9 @@ from statestore.formats.value_format import AnyFormat
 from statestore.kinds.kind import StoreKind
 from statestore.stores.api import StoreContext
 from statestore.stores.built_in import BuiltInBytes
-from statestore.stores.commit_log import CommitLog, commits_directory
+from statestore.stores.commit_log import CommitLog
 from statestore.stores.database import Database, DatabaseSpec
+from statestore.stores.last_use import commits_directory
 from statestore.stores.segment_homes import DiskHome, MemoryHome, SegmentHome
 from statestore.stores.segment_starts import segment_interval_ms
 from statestore.stores.segments import Segments

@@ -29,6 +29,7 @@ from statestore.model import TopicPartition
 from statestore.stores.abilities import NO_STREAM_TIME
 from statestore.stores.database import Database, merged
 from statestore.stores.segment_homes import Kept, SegmentHome
+from statestore.stores.segment_starts import segment_interval_ms
 
 #: If a segment holds back more bytes of commits, or more commits, not counting the last one, it is flushed. This bounds
 #: the work after a crash (repeating commits, or a replay), and the number of files that a reader opens.

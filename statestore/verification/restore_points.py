@@ -41,7 +41,7 @@ def _with_point(spec: StorePartitionSpec, row: VerifyRow, point: RestorePoint | 
     if (record is None or record.is_begun) and (known := known_of(spec)) is not None:
         record = known.record
     needs = Needs.of(record)
-    if point.usable and may_be_archived(row) and needs.met_by(point) and row.status is not Status.DIVERGED:
+    if point.usable and may_be_archived(row) and needs.met_by(point) and not row.status.is_found_by_rows:
         detail = f"{row.detail}; snapshot {point.snapshot} has what the changelog has lost"
         return row.model_copy(update={"action": Action.FULL, "detail": detail})
     detail = (

@@ -9,6 +9,7 @@ import pytest
 from statestore.bulk.routing import routing_of
 from statestore.changelog.topics import Topics
 from statestore.formats.offsets import COLUMN_FAMILY, STATUS_CLOSED, STATUS_OPEN
+from statestore.partition.quarantine import waits_for_a_person
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import restore
 from statestore.reports import Action, Status
@@ -134,4 +135,52 @@ def test_an_offset_that_the_rows_refute_is_named_and_corrected(bootstrap_servers
     assert found.contents.offsets == ((119, 120),)
     done = restore(application.restore_spec("auto", force=True)._replace(diverged=True))
     assert (done.outcome, done.mode, done.records) == ("restored", "tail", 80)
+    assert application.verify("deep").status is Status.OK
+
+
+def test_a_row_of_an_aborted_transaction_is_not_proven(bootstrap_servers: str, tmp_path: Path) -> None:
+    store = ALL_STORES["plain key-value"]
+    application = logged(bootstrap_servers, tmp_path, store, [(b"b", b"1"), (b"a", b"1")])
+    application.restore("full")
+    spec = application.store_spec()
+    broker.transaction(bootstrap_servers, application.changelog, [(b"a", b"2"), (b"c", b"2")], end="abort")
+    break_seal(spec.paths, store.name)
+    (family,) = store.values.column_families
+    database = RocksDB(spec.live, (family,))
+    database.write({family: {b"a": b"2", b"c": b"2"}}, {spec.partition: 4}, status=STATUS_CLOSED)
+    database.sync()
+    database.close()
+    found = application.verify("deep")
+    assert (found.status, found.action) == (Status.DIVERGED, Action.FULL)
+    assert restore(application.restore_spec("auto", force=True)._replace(diverged=True)).mode == "tail"
+    assert stored(spec, spec.live) == {b"a": b"1", b"b": b"1"}
+
+
+def test_rows_that_no_record_explains_are_kept_for_a_person(bootstrap_servers: str, tmp_path: Path) -> None:
+    store = ALL_STORES["plain key-value"]
+    application = logged(bootstrap_servers, tmp_path, store, [(b"k%d" % at, b"v") for at in range(50)])
+    application.restore("full")
+    spec = application.store_spec()
+    leave_open(spec, {b"k40": b"from elsewhere"})
+    spec.paths.record(store.name).unlink()
+    done = application.restore(label="caught up")
+    assert (done.mode, done.records) == ("tail", 10)
+    assert done.quarantine is not None
+    assert "position in its changelog is unknown" in str(
+        waits_for_a_person(spec.paths, store.name, Path(done.quarantine).name)
+    )
+
+
+def test_a_damaged_store_that_was_left_open_is_rebuilt(bootstrap_servers: str, tmp_path: Path) -> None:
+    store = ALL_STORES["plain key-value"]
+    application = logged(bootstrap_servers, tmp_path, store, [(b"k%d" % at, b"v" * 100) for at in range(500)])
+    application.restore("full")
+    spec = application.store_spec()
+    leave_open(spec, {})
+    victim = max(spec.live.glob("*.sst"), key=lambda file: file.stat().st_size)
+    content = bytearray(victim.read_bytes())
+    content[len(content) // 3] ^= 1
+    victim.write_bytes(content)
+    done = application.restore()
+    assert (done.outcome, done.mode, done.before) == ("restored", "full", Status.UNCLEAN)
     assert application.verify("deep").status is Status.OK

@@ -172,7 +172,7 @@ def test_the_position_in_kafka_streams_headers_is_the_restored_stores(
     whole(restore(spec))
     opened = build_store(definition)
     opened.init(spec.store.context(read_only=True))
-    assert opened.position() == {TopicPartition("in", 0): 58, TopicPartition("in", 1): 100}
+    assert opened.position() == {TopicPartition("in", 0): 58, TopicPartition("in", 1): 71}
     opened.close(clean=False)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -51,7 +52,7 @@ class Proof(NamedTuple):
     append_times
         Some records have the broker's timestamp, so it was not compared.
     orphan_keys
-        Keys of the orphans, if requested.
+        Keys of the orphans by segment, if requested.
     """
 
     prefixes: Mapping[int, Prefix]
@@ -59,7 +60,7 @@ class Proof(NamedTuple):
     misplaced: int
     digests: Mapping[int, Digest]
     append_times: bool
-    orphan_keys: tuple[bytes, ...] = ()
+    orphan_keys: Mapping[int, tuple[bytes, ...]] = MappingProxyType({})
 
     @property
     def replay_from(self) -> int:
@@ -70,6 +71,11 @@ class Proof(NamedTuple):
     def orphans(self) -> int:
         """Rows whose keys have no committed record at all."""
         return sum(found.orphans for found in self.prefixes.values())
+
+    @property
+    def is_optional(self) -> bool:
+        """True if only records of aborted or open transactions explain some rows."""
+        return self.orphans > 0 or any(found.by_optional for found in self.prefixes.values())
 
     @property
     def unexplained(self) -> int:
@@ -92,7 +98,10 @@ class Proof(NamedTuple):
             prefixes={**ours, **theirs, **both},
             misplaced=self.misplaced + other.misplaced,
             append_times=self.append_times or other.append_times,
-            orphan_keys=(*self.orphan_keys, *other.orphan_keys),
+            orphan_keys={
+                at: (*self.orphan_keys.get(at, ()), *other.orphan_keys.get(at, ()))
+                for at in self.orphan_keys.keys() | other.orphan_keys.keys()
+            },
         )
 
     @property
@@ -201,10 +210,12 @@ def _prove(
         prefixes = {segment: find_prefix(table, end, chosen) for segment, chosen in _judged(spec, table, databases)}
         found = Proof(prefixes, end, table.misplaced, digests, records.append_times)
         if found.orphans and name_orphans:
+            named: dict[int, tuple[bytes, ...]] = {}
             for segment in prefixes.keys() & databases.keys():
                 for batch in _rows(spec, segment, databases[segment], options, from_files=from_files):
                     keys = batch.column(0).filter(pa.array(table.orphans(batch).view(np.bool_))).to_pylist()
-                    found = found._replace(orphan_keys=(*found.orphan_keys, *keys))
+                    named[segment] = (*named.get(segment, ()), *keys)
+            found = found._replace(orphan_keys=named)
         proof = found if proof is None else proof.merged(found)
     return proof
 
@@ -255,7 +266,7 @@ class _Log:
                     self._options.give_way()
                     table.take(batch, required=decided and committed, times_count=not reader.append_times)
                 self.append_times = self.append_times or reader.append_times
-                self.has_positions = self.has_positions or bool(reader.position)
+                self.has_positions = self.has_positions or reader.has_positions
 
 
 def _judged(

@@ -256,7 +256,7 @@ def take_records(
                 stop = SHORT_KEY
                 break
             deletes = is_null(place.values_valid, place.values_shift, row)
-            if layout.suffix_bytes:
+            if required and layout.suffix_bytes:
                 stream_time = max(stream_time, load_big_i64(key + size - layout.suffix_bytes))
             if deletes and layout.ignores_deletes:
                 state[SKIPPED] += 1

@@ -485,7 +485,7 @@ def _rule(directory: Path, condition: str) -> str:
     return str(suite)
 
 
-@pytest.mark.long
+@pytest.mark.short_for("plain")
 @pytest.mark.behaviour("G1")
 @pytest.mark.parametrize("name", ["plain", "timestamped", "transactional", "window", "session"])
 def test_g1_a_suppliers_store_passes_and_fails_where_a_row_is_lost(
@@ -513,7 +513,7 @@ def test_g1_a_suppliers_store_passes_and_fails_where_a_row_is_lost(
     assert "is missing from the store" in row.detail
 
 
-@pytest.mark.long
+@pytest.mark.short_for("window")
 @pytest.mark.behaviour("G2")
 @pytest.mark.parametrize("kind", ["key-value", "window", "session"])
 def test_g2_an_in_memory_store_is_judged_by_the_rows_that_its_log_fills_it_with(

@@ -59,7 +59,7 @@ def faults_of(store: str) -> dict[str, DirectoryFault]:
         **faults,
         # Without segments there are no offsets, so the log is read from its start.
         "emptied": DirectoryFault(_empty, corrupt, {Status.LAGGING}, None),
-        "segment gone": DirectoryFault(_lose_a_segment, corrupt, {Status.DIVERGED}),
+        "segment gone": DirectoryFault(_lose_a_segment, corrupt, {Status.DIVERGED, Status.WRONG_OFFSET}),
         "segments swapped": DirectoryFault(_swap_segments, corrupt, {Status.DIVERGED}),
         "another partition's segment": DirectoryFault(_put_another_partitions_segment, corrupt, corrupt),
     }

@@ -195,9 +195,7 @@ def test_a_missing_permission_is_an_error_and_no_damage(original: Original, stor
 
 @pytest.mark.share_for("counts", why="one store")
 @pytest.mark.parametrize("store", STORES)
-def test_a_read_only_disk_is_verified_and_its_restore_is_an_error(
-    original: Original, tmp_path: Path, store: str
-) -> None:
+def test_a_read_only_disk_is_verified_and_not_restored(original: Original, tmp_path: Path, store: str) -> None:
     with access.own_disk(tmp_path / "disk") as disk:
         copy = original.copy(directory=disk / "state")
         before = files_of(copy.live(store))

@@ -14,6 +14,7 @@ from statestore.changelog.topics import Topics
 from statestore.errors import MetastoreDegradedError
 from statestore.metastore.backup import BackupFile
 from statestore.metastore.command_topic import CommandRecord
+from statestore.metastore.commands import VERSION
 from statestore.metastore.metastore import Health, View
 from tests.faults.own_broker import OwnBroker, batch_at
 from tests.integration import broker
@@ -46,12 +47,12 @@ def _assert_degraded(service: Service, reason: str, applications: list[str], *, 
 def _newer(row: Row) -> Row:
     key, value = row
     assert value is not None
-    return key, json.dumps(json.loads(value) | {"version": 2, "unheard_of": True}).encode()
+    return key, json.dumps(json.loads(value) | {"version": VERSION + 1, "unheard_of": True}).encode()
 
 
 AIRPORTS = rows(application("airports"), next_id=3)[0]
 BAD: dict[str, tuple[Row, str]] = {
-    "newer": (_newer(AIRPORTS), "version 2"),
+    "newer": (_newer(AIRPORTS), f"version {VERSION + 1}"),
     "not JSON": ((AIRPORTS[0], b"{"), "not a command"),
     "no value": ((AIRPORTS[0], None), "no value"),
     "unknown field": ((AIRPORTS[0], AIRPORTS[1].replace(b'"kind"', b'"x":1,"kind"')), "not a command"),  # type: ignore[union-attr]

@@ -10,6 +10,7 @@ import pytest
 
 from statestore.changelog.topics import Topics
 from statestore.errors import BackupError, InputError, MetastoreDegradedError, NewerCommandError, RetryError
+from statestore.metastore.commands import VERSION
 from statestore.metastore.metastore import Health, Restored, RestorePlan
 from tests.integration import broker
 from tests.integration.broker import Row
@@ -175,7 +176,7 @@ def test_a_topic_that_was_made_by_a_restore_and_written_since_keeps_what_was_wri
 def _newer(row: Row) -> Row:
     key, value = row
     assert value is not None
-    return key, json.dumps(json.loads(value) | {"version": 2}).encode()
+    return key, json.dumps(json.loads(value) | {"version": VERSION + 1}).encode()
 
 
 def _lose_one_in_between(service: Service) -> None:
@@ -195,7 +196,11 @@ def _upgrade(service: Service) -> None:
 STRAYS: dict[str, tuple[Callable[[Service], None], type[InputError], str]] = {
     "one between them is lost": (_lose_one_in_between, InputError, "offset 6: the command has id 4; expected 3"),
     "of another catalogue": (_make_another_catalogue, InputError, "offset 0: the command has id 1; expected 3"),
-    "of a newer version": (_upgrade, NewerCommandError, "offset 4 of .* would be lost.*version 2.*Upgrade"),
+    "of a newer version": (
+        _upgrade,
+        NewerCommandError,
+        f"offset 4 of .* would be lost.*version {VERSION + 1}.*Upgrade",
+    ),
 }
 
 

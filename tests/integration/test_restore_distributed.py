@@ -185,7 +185,7 @@ def test_the_position_in_headers_of_all_ranges_is_the_stores(bootstrap_servers: 
     assert done.run().failure is None
     opened = build_store(definition)
     opened.init(done.there.context(read_only=True))
-    assert opened.position() == {TopicPartition("in", 0): 58, TopicPartition("in", 1): 100}
+    assert opened.position() == {TopicPartition("in", 0): 58, TopicPartition("in", 1): 71}
     opened.close(clean=False)
 
 

@@ -22,7 +22,7 @@ from uuid import uuid4
 
 from statestore import clock, kill_switch
 from statestore.changelog.tail import LogTail
-from statestore.changelog.topics import Topics
+from statestore.changelog.topics import APPEND_TIME, TIMESTAMP_TYPE, Topics
 from statestore.changelog.writer import RecordWriter
 from statestore.errors import StateStoreError
 from statestore.metastore.command_topic import turns_topic_name
@@ -34,7 +34,7 @@ LONGEST_TURN_S = 10.0
 SILENT_S = 3.0
 _ALIVE_S = 0.5
 #: No turn lasts an hour. The broker's time decides what is older, as a writer's clock may be wrong.
-_CONFIG = {"cleanup.policy": "delete", "retention.ms": "3600000", "message.timestamp.type": "LogAppendTime"}
+_CONFIG = {"cleanup.policy": "delete", "retention.ms": "3600000", TIMESTAMP_TYPE: APPEND_TIME}
 #: Number of records that are read back. They include every living writer, unless more than 300 writers wait.
 _READ_BACK = 2_000
 _POLL_S = 0.1

@@ -22,6 +22,7 @@ from statestore.formats.offsets import COLUMN_FAMILY, STATUS_CLOSED
 from statestore.partition.archived import lives_in_archive
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.full import Built, Logs
+from statestore.recovery.mode import DecidedMode, decide_mode
 from statestore.recovery.restore_progress import RestoreProgressWriter
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.tail import building, link_store, replay_staged
@@ -94,6 +95,15 @@ def find_catch_up(spec: RestoreSpec, found: VerifyRow) -> CatchUp | None:
     begin = min(proof.replay_from, log.last_stable)
     unexplained = bool(proof.orphans or proof.unexplained)
     return None if begin <= log.start else CatchUp(begin - 1, proof.orphan_keys, unexplained, asked_ms)
+
+
+def decide(spec: RestoreSpec, found: VerifyRow) -> tuple[DecidedMode, CatchUp | None]:
+    """Decide how to restore a store partition: by catching it up, if a tail is found that corrects it.
+
+    The caller holds the task's lock. Errors are those of `decide_mode`.
+    """
+    how = find_catch_up(spec, found)
+    return (decide_mode(spec, found) if how is None else DecidedMode("tail", how.row(found), None)), how
 
 
 def _has_lost_its_offset(found: VerifyRow) -> bool:

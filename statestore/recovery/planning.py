@@ -22,11 +22,11 @@ from statestore.partition.archived import lives_in_archive
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import point_and_target, require_free_target
 from statestore.recovery.as_of_source import point_source
-from statestore.recovery.catch_up import find_catch_up
+from statestore.recovery.catch_up import decide
 from statestore.recovery.distributed_plan import builds_there
 from statestore.recovery.full import Logs
 from statestore.recovery.global_mode import decide_global
-from statestore.recovery.mode import DecidedMode, decide_mode, is_made_empty
+from statestore.recovery.mode import DecidedMode, is_made_empty
 from statestore.recovery.snapshot import admissible_snapshots, named_snapshot
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import Staging, next_offsets
@@ -320,8 +320,7 @@ def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
         found = verify(store)
         row = row.model_copy(update={"status": found.status})
         with locked_task(store.paths, store.lock_wait_s, reading=True):
-            catch_up = find_catch_up(spec, found)
-        decided = decide_mode(spec, found) if catch_up is None else DecidedMode("tail", catch_up.row(found), None)
+            decided, _ = decide(spec, found)
         committed = decided.found.committed
         if decided.mode is None:
             return row.model_copy(update={"reason": found.detail or "intact"})

@@ -42,11 +42,11 @@ from statestore.partition.snapshots import publish_row, suspect_all
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import built_before, claim_target, in_target, point_and_target, require_free_target
 from statestore.recovery.as_of_source import point_source, still_exact
-from statestore.recovery.catch_up import build_caught_up, find_catch_up
+from statestore.recovery.catch_up import build_caught_up, decide
 from statestore.recovery.distributed import put_together, remove_builds
 from statestore.recovery.full import Built, Logs, build_full, plan_build, read_range
 from statestore.recovery.global_tables import restore_global
-from statestore.recovery.mode import DecidedMode, decide_mode, require_not_chosen
+from statestore.recovery.mode import require_not_chosen
 from statestore.recovery.older_layout import move_offsets_out
 from statestore.recovery.planning import (
     require_disk,
@@ -219,8 +219,7 @@ def _replace(
     spec: RestoreSpec, row: RestoreRow, found: VerifyRow, progress: RestoreProgressWriter, told: AskedLogs | None
 ) -> RestoreRow:
     store, name = spec.store, spec.store.store.name
-    catch_up = find_catch_up(spec, found)
-    decided = decide_mode(spec, found) if catch_up is None else DecidedMode("tail", catch_up.row(found), None)
+    decided, catch_up = decide(spec, found)
     mode, found = decided.mode, decided.found
     staging = Staging(store.paths, name)
     with staging.alone(store.lock_wait_s):

@@ -50,7 +50,7 @@ from statestore.verification.exclusions import (
 from statestore.verification.in_memory import InMemoryComparison
 from statestore.verification.kernels import hashes_of, numbers_in
 from statestore.verification.options import VerifyOptions, nobody_waits
-from statestore.verification.proof.closed import Proof, is_provable, parts_of, prove
+from statestore.verification.proof.closed import Proof, is_provable, prove
 from statestore.verification.row_files import count as count_database
 from statestore.verification.row_files import rows_from_files
 from statestore.verification.sampling import Sample, choose, some_keys
@@ -172,13 +172,11 @@ def _proven(spec: StorePartitionSpec, committed: int, log: LogRange, options: Ve
     """Compare without sorting; None if the store is not proven to equal its log at any offset."""
     if options.sample is not None or not is_provable(spec):
         return None
-    here = databases(spec)
-    if parts_of(spec, here, options) > _MOST_PASSES:
-        return None
-    proof = prove(spec, here, log, options)
+    proof = prove(spec, databases(spec), log, options, most_passes=_MOST_PASSES)
     if proof is None or proof.append_times or proof.is_optional or not _is_decided(spec, proof, committed):
         return None
-    rows, digest = proof.digest.rows, proof.digest.hexdigest()
+    found = proof.digest
+    rows, digest = found.rows, found.hexdigest()
     offsets = tuple((first, last) for first, last in proof.offsets)
     return Contents(store_rows=rows, log_rows=rows, equal=rows, store_digest=digest, log_digest=digest, offsets=offsets)
 

@@ -34,7 +34,7 @@ def _assert_processed_anew(subject: Subject, row: ProcessRow, engine: Engine) ->
     kept = ENGINES[engine]
     assert rebuilt(row) == (set(STORES) if kept.on_disk and not kept.transactional else set())
     if kept.transactional:
-        assert row.restored == 0  # what was staged is gone, and the rest is whole
+        assert row.restored == 0  # staged writes are lost, committed rows are intact
     oracle.check(subject)
 
 

@@ -38,7 +38,7 @@ def _files(directory: Path) -> dict[Path, tuple[int, int, int]]:
 
 
 def _without_times(row: ProcessRow) -> ProcessRow:
-    """Return a row without times, and without what only a task that opens its stores tells of them."""
+    """Return a row without times, and without figures that only a task with opened stores has."""
     assert row.seconds > 0
     stores = tuple(store.model_copy(update={"thread": "", "scope": ""}) for store in row.stores)
     times = dict.fromkeys(("seconds", "recover_seconds", "process_seconds"), 0.0)

@@ -26,7 +26,7 @@ from tests.interop.kafka_streams import (
 _ROOT = Path(__file__).parents[2]
 _DOCUMENT = _ROOT / "docs" / "compatibility.md"
 _CODE = ("statestore", "tests/interop")
-#: A column of its own: the version with transactional stores turned on.
+#: A separate column: the version with transactional stores turned on.
 TRANSACTIONAL = f"{TRANSACTIONAL_VERSION}-transactional"
 VERSIONS = (*OLDER_VERSIONS, KAFKA_VERSION, *NEWER_VERSIONS, TRANSACTIONAL)
 Guarantee = Literal["exactly_once_v2", "at_least_once"]

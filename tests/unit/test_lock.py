@@ -330,7 +330,7 @@ def test_who_only_reads_gives_way_to_somebody_urgent_and_not_to_others(paths):
 
 
 def test_a_reader_that_may_not_write_creates_nothing_and_locks_what_is_there(paths, monkeypatch):
-    # Root may write everywhere, and not every machine lets a test mount: what the system says of access is made up.
+    # Root may write everywhere, and not every machine lets a test mount. So the system's answer about access is faked.
     monkeypatch.setattr(lock_module.os, "access", lambda path, mode: mode != os.W_OK)
     with locked(paths, wait_s=0, reading=True):
         assert not paths.own_dir.exists()

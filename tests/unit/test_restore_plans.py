@@ -21,7 +21,7 @@ from statestore.errors import DiskSpaceError, TopicMismatchError
 from statestore.model import TaskId, TopicPartition
 from statestore.partition.snapshots import Needs
 from statestore.partition.spec import GLOBAL_TASK
-from statestore.recovery import planning
+from statestore.recovery import catch_up, planning
 from statestore.recovery.as_of import claim_target
 from statestore.recovery.as_of_source import PointSource
 from statestore.recovery.global_mode import Decided
@@ -256,7 +256,7 @@ def test_offsets_that_other_nodes_have_read_are_told(store, world, monkeypatch, 
         return builds.pop(0), []
 
     monkeypatch.setattr(planning, "builds_there", builds_there)
-    monkeypatch.setattr(planning, "decide_mode", lambda _, found: DecidedMode("full", found, None))
+    monkeypatch.setattr(catch_up, "decide_mode", lambda _, found: DecidedMode("full", found, None))
     archive = ArchiveSpec(url=f"file://{tmp_path}/archive", cluster="cluster", node_local=True)
     apart = store.model_copy(update={"archive": archive})
     assert [plan(apart, "full", ranges=2).resumable for _ in range(2)] == [100, 0]

@@ -133,6 +133,7 @@ def prove(
     options: VerifyOptions,
     *,
     name_orphans: bool = False,
+    most_passes: int | None = None,
 ) -> Proof | None:
     """Find the offsets of its log that a store equals.
 
@@ -144,11 +145,14 @@ def prove(
         Offsets of its log, asked for after the databases were closed or linked.
     name_orphans
         Read the store again for the keys of orphans.
+    most_passes
+        Do not read store and log more often than this; None: as often as the memory requires.
 
     Returns
     -------
     Proof or None
-        None if the log has positions among the headers that the store keeps: rows have them only after a restore.
+        None if more passes are needed, or if the log has positions among the headers that the store keeps: rows have
+        them only after a restore.
 
     Raises
     ------
@@ -159,18 +163,21 @@ def prove(
     StoreBehindLogStartError
         If the log's start has moved since it was asked for.
     """
+    passes = _passes(spec, databases, options)
+    if most_passes is not None and passes > most_passes:
+        return None
     try:
-        found = _prove(spec, databases, log, options, from_files=True, name_orphans=name_orphans)
+        found = _prove(spec, databases, log, options, passes, from_files=True, name_orphans=name_orphans)
     except OtherLayoutError:
         found = None
     else:
         if found is None or not found.unexplained:
             return found
     # RocksDB decides what is damaged, and how.
-    return _prove(spec, databases, log, options, from_files=False, name_orphans=name_orphans)
+    return _prove(spec, databases, log, options, passes, from_files=False, name_orphans=name_orphans)
 
 
-def parts_of(spec: StorePartitionSpec, databases: Mapping[int, Path], options: VerifyOptions) -> int:
+def _passes(spec: StorePartitionSpec, databases: Mapping[int, Path], options: VerifyOptions) -> int:
     """Return how many passes a proof makes, each over a part of the keys, so that its memory is bounded."""
     rows = 0
     for directory in databases.values():
@@ -187,12 +194,13 @@ def _prove(
     databases: Mapping[int, Path],
     log: LogRange,
     options: VerifyOptions,
+    parts: int,
     *,
     from_files: bool,
     name_orphans: bool,
 ) -> Proof | None:
     routing, values = routing_of(spec.store), spec.store.values
-    proof, parts = None, parts_of(spec, databases, options)
+    proof: Proof | None = None
     for part in range(parts):
         table = KeyTable(routing, values, log.start, part=part, parts=parts)
         digests = {segment: Digest(values) for segment in databases}
@@ -202,13 +210,12 @@ def _prove(
                     table.add_rows(segment, batch)
                     if part == 0:
                         digests[segment].add_stored(*batch.columns)
-        records = _Log(spec, log, options)
-        records.read(table)
-        if values.keeps_headers and records.has_positions:
+        seen = _read_log(spec, log, options, table)
+        if values.keeps_headers and seen.has_positions:
             return None
         end = max(log.last_stable, log.high_watermark)
-        prefixes = {segment: find_prefix(table, end, chosen) for segment, chosen in _judged(spec, table, databases)}
-        found = Proof(prefixes, end, table.misplaced, digests, records.append_times)
+        prefixes = {segment: find_prefix(table, end, segment) for segment in _judged(spec, table, databases)}
+        found = Proof(prefixes, end, table.misplaced, digests, seen.append_times)
         if found.orphans and name_orphans:
             named: dict[int, tuple[bytes, ...]] = {}
             for segment in prefixes.keys() & databases.keys():
@@ -235,48 +242,40 @@ def _rows(
         database.close()
 
 
-class _Log:
-    """Reads a log with the records of aborted and open transactions.
+class _Seen(NamedTuple):
+    """Properties of the records of a log.
 
     Attributes
     ----------
     append_times
-        Some records have the broker's timestamp instead of the producer's.
+        Some have the broker's timestamp instead of the producer's.
     has_positions
-        Some records have positions among their headers.
+        The last record has a position among its headers.
     """
 
-    def __init__(self, spec: StorePartitionSpec, log: LogRange, options: VerifyOptions) -> None:
-        self._spec = spec
-        self._options = options
-        self._ranges = (
-            (log.start, log.last_stable, True),
-            (max(log.start, log.last_stable), log.high_watermark, False),
-        )
-        self.append_times = self.has_positions = False
-
-    def read(self, table: KeyTable) -> None:
-        """Add all records to a table."""
-        spec = self._spec
-        for start, end, committed in self._ranges:
-            with LogReader(
-                spec.bootstrap_servers, spec.partition, read_committed=committed, stall_timeout_s=spec.kafka_timeout_s
-            ) as reader:
-                for batch, decided in reader.read_with_aborted(start, end, spec.store.values):
-                    self._options.give_way()
-                    table.take(batch, required=decided and committed, times_count=not reader.append_times)
-                self.append_times = self.append_times or reader.append_times
-                self.has_positions = self.has_positions or reader.has_positions
+    append_times: bool
+    has_positions: bool
 
 
-def _judged(
-    spec: StorePartitionSpec, table: KeyTable, databases: Mapping[int, Path]
-) -> Iterator[tuple[int, int | None]]:
-    """Yield the start (ms) of each segment that counts, as a name and as `find_prefix` selects it."""
+def _read_log(spec: StorePartitionSpec, log: LogRange, options: VerifyOptions, table: KeyTable) -> _Seen:
+    """Add all records of a log to a table, also those of aborted and open transactions."""
+    seen = _Seen(False, False)
+    ranges = ((log.start, log.last_stable, True), (max(log.start, log.last_stable), log.high_watermark, False))
+    for start, end, committed in ranges:
+        with LogReader(
+            spec.bootstrap_servers, spec.partition, read_committed=committed, stall_timeout_s=spec.kafka_timeout_s
+        ) as reader:
+            for batch, decided in reader.read_with_aborted(start, end, spec.store.values):
+                options.give_way()
+                table.take(batch, required=decided and committed, times_count=not reader.append_times)
+            seen = _Seen(seen.append_times or reader.append_times, seen.has_positions or reader.has_positions)
+    return seen
+
+
+def _judged(spec: StorePartitionSpec, table: KeyTable, databases: Mapping[int, Path]) -> list[int]:
+    """Return the start (ms) of each segment that counts; of a key-value store it is 0."""
     if not spec.store.segmented:
-        yield 0, None
-        return
+        return [0]
     live = live_segments(databases, table.stream_time, routing_of(spec.store))
-    for segment in sorted({*databases, *np.unique(table.facts[: table.key_count, SEGMENT]).tolist()}):
-        if not live.excludes_logged(segment, stored=segment in databases):
-            yield segment, segment
+    found = {*databases, *np.unique(table.facts[: table.key_count, SEGMENT]).tolist()}
+    return [at for at in sorted(found) if not live.excludes_logged(at, stored=at in databases)]

@@ -51,8 +51,8 @@ AHEAD = 64
 DONE, KEYS_FULL, INTERVALS_FULL, SHORT_KEY, SHORT_VALUE = range(5)
 #: Counters that the loops carry from batch to batch: keys; closed intervals; rows of the store that occur twice, or in
 #: the segment of another time; records; records without a key; and the largest time in row keys.
-KEYS, INTERVALS, MISPLACED, RECORDS, SKIPPED, STREAM_TIME = range(6)
-STATES = 6
+KEYS, INTERVALS, MISPLACED, STREAM_TIME = range(4)
+STATES = 4
 
 
 class Intervals(NamedTuple):
@@ -247,7 +247,6 @@ def take_records(
                 stop = INTERVALS_FULL
                 break
             if is_null(place.keys_valid, place.keys_shift, row):
-                state[SKIPPED] += 1
                 row += 1
                 continue
             key_at = load_i32(place.key_ends + 4 * row)
@@ -259,7 +258,6 @@ def take_records(
             if required and layout.suffix_bytes:
                 stream_time = max(stream_time, load_big_i64(key + size - layout.suffix_bytes))
             if deletes and layout.ignores_deletes:
-                state[SKIPPED] += 1
                 row += 1
                 continue
             low, high = hashes[at], second_hash(key, size)
@@ -309,7 +307,6 @@ def take_records(
                 facts[number, FOLLOWING] = offset
             if required:
                 facts[number, LAST] = offset
-            state[RECORDS] += 1
             row += 1
     state[KEYS], state[INTERVALS], state[STREAM_TIME] = count, closed, stream_time
     return row, stop

@@ -66,19 +66,9 @@ class KeyTable:
         return int(self._state[kernels.MISPLACED])
 
     @property
-    def records(self) -> int:
-        """Records with a key that were taken."""
-        return int(self._state[kernels.RECORDS])
-
-    @property
     def stream_time(self) -> int:
         """Largest time (ms) in the row keys of the log; -1 before the first, or if keys have no times."""
         return int(self._state[kernels.STREAM_TIME])
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes of memory that the table takes."""
-        return self._table.nbytes + sum(column.nbytes for column in (self.facts, *self.intervals))
 
     def add_rows(self, segment: int, rows: pa.RecordBatch) -> None:
         """Add rows of the store: a batch with `scan.STORED_SCHEMA`.

@@ -43,10 +43,6 @@ class Prefix(NamedTuple):
 
     Attributes
     ----------
-    rows
-        Rows of the store.
-    keys
-        Keys of the store and of the log.
     offsets
         Ranges of offsets at which the log gives these rows, in order; empty if it never does.
     replay_from
@@ -59,8 +55,6 @@ class Prefix(NamedTuple):
         Number of rows whose keys have no committed record. A replay does not correct them.
     """
 
-    rows: int
-    keys: int
     offsets: tuple[Range, ...]
     replay_from: int
     unexplained: int
@@ -89,8 +83,6 @@ def common_ranges(several: Iterable[tuple[Range, ...]]) -> tuple[Range, ...]:
 def merged(one: Prefix, other: Prefix) -> Prefix:
     """Return the prefix of a database from two parts of its keys."""
     return Prefix(
-        rows=one.rows + other.rows,
-        keys=one.keys + other.keys,
         offsets=common_ranges((one.offsets, other.offsets)),
         replay_from=min(one.replay_from, other.replay_from),
         unexplained=one.unexplained + other.unexplained,
@@ -99,7 +91,7 @@ def merged(one: Prefix, other: Prefix) -> Prefix:
     )
 
 
-def find_prefix(table: KeyTable, end: int, segment: int | None = None) -> Prefix:
+def find_prefix(table: KeyTable, end: int, segment: int = 0) -> Prefix:
     """Find the offsets at which the log gives the rows of a database.
 
     Parameters
@@ -109,18 +101,16 @@ def find_prefix(table: KeyTable, end: int, segment: int | None = None) -> Prefix
     end
         Offset after the last record of the log.
     segment
-        Start (ms) of the database's segment; None: the store has one database.
+        Start (ms) of the database's segment; 0 if the store has one database.
     """
     facts = table.facts[: table.key_count]
-    own = np.ones(len(facts), np.bool_) if segment is None else facts[:, SEGMENT] == segment
+    own = facts[:, SEGMENT] == segment
     first, following, last, flags = (facts[:, column] for column in (FIRST, FOLLOWING, LAST, PRINT))
     explained = own & (first != UNEXPLAINED)
     by_optional = own & (flags & BY_OPTIONAL != 0)
     final = explained & (following == OPEN) & ~by_optional
     recorded = own & (last != NO_RECORD)
     return Prefix(
-        rows=int((flags[own] & STORED != 0).sum()),
-        keys=int(own.sum()),
         offsets=_common(table, explained, np.minimum(following - 1, end - 1), end),
         replay_from=int(last[recorded & ~final].min(initial=end)),
         unexplained=int((own & ~explained).sum()),

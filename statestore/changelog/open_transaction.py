@@ -1,12 +1,14 @@
-"""Whose transaction holds back the last stable offset of a partition, and what ends it.
+"""Whose transaction holds back the last stable offset of a partition, and what ends it; who writes with transactions.
 
-confluent-kafka has none of the requests for it (KIP-664), so they go through kafka-python. This is asked only when a
-task has failed already: whatever goes wrong in here costs the answer, never the error that is to be reported.
+confluent-kafka has none of the requests for it (KIP-664), so they go through kafka-python. An open transaction is
+looked for only when a task has failed already: whatever goes wrong in here costs the answer, never the error that is to
+be reported.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -109,6 +111,46 @@ def _ask(servers: str, partition: TopicPartition, start: int, timeout_s: float, 
             found.append(found[-1]._replace(timeout_ms=coordinated.transaction_timeout_ms))
     finally:
         admin.close()
+
+
+def transactional_ids(
+    bootstrap_servers: str, partitions: Iterable[TopicPartition], timeout_s: float
+) -> dict[str, frozenset[str]]:
+    """Return the transactional ids of the producers that brokers remember, by topic. Never raises.
+
+    A broker forgets a producer one day after its last record (`producer.id.expiration.ms`). A producer without
+    transactions, or one that brokers do not show to us, has no id here.
+    """
+    asked, found = list(partitions), dict[str, frozenset[str]]()
+    if asked:
+        with suppress(Exception):
+            call_within(
+                timeout_s,
+                lambda: found.update(_transactional_ids(bootstrap_servers, asked, timeout_s)),
+                "find transactional ids",
+            )
+    return found
+
+
+def _transactional_ids(
+    servers: str, partitions: Iterable[TopicPartition], timeout_s: float
+) -> Mapping[str, frozenset[str]]:
+    import kafka
+
+    admin = _admin_client(servers, timeout_s)
+    try:
+        described = admin.describe_producers([kafka.TopicPartition(*partition) for partition in partitions])
+        producers = {(at.topic, each.producer_id) for at, shown in described.items() for each in shown.active_producers}
+        if not producers:
+            return {}
+        listed = admin.list_transactions(producer_id_filters=sorted({producer for _, producer in producers}))
+    finally:
+        admin.close()
+    ids = {each.producer_id: each.transactional_id for shown in listed.values() for each in shown}
+    return {
+        name: frozenset(ids[producer] for topic, producer in producers if topic == name and producer in ids)
+        for name, _ in producers
+    }
 
 
 def _admin_client(servers: str, timeout_s: float) -> KafkaAdminClient:

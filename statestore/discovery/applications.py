@@ -204,8 +204,9 @@ def _of_another(application: str, name: str, owner: OtherOwner) -> DiscoveredSto
         )
     return store.with_problem(
         "needed",
-        f"topic {topic} belongs to this application or to {owner.application}: {owner.evidence}. If it belongs to this "
-        f"application, describe its store: --store {name}:kind=... If not: {acknowledgement(application, name)}",
+        f"topic {topic} belongs to this application or to {owner.application}: {owner.evidence}, and nothing shows "
+        f"whose topic it is. If it belongs to this application, describe its store: --store {name}:kind=... If not: "
+        f"{acknowledgement(application, name)}",
     )
 
 

@@ -6,19 +6,22 @@ application `orders-v2`. The evidence, the strongest first:
     a directory of the store, a record of it (known_stores_file.py), or the user's word        checked by the caller
     a definition; a directory or a record of the other application's store
     the topology in the group of an application (`group.protocol=streams`)
-    for the longer name: a directory of the other application, or its consumer group, if Kafka Streams commits to it
-    and one of the topics that it reads has as many partitions
+    the transactional ids of the topic's producers, which begin with the application's name (exactly-once)
+    for the longer name: a directory of the other application
 
-A group of the longer name that Kafka Streams is not known to use proves nothing: the user is asked.
+A consumer group of the longer name shows that there is such an application, and not that the topic belongs to it: the
+user is asked.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import cache
+from functools import cache, cached_property
 from typing import NamedTuple
 
 from statestore.changelog.group import committed_offsets, group_names, uses_stream_assignor
+from statestore.changelog.open_transaction import transactional_ids
 from statestore.changelog.streams_group import StreamsGroup, streams_group
 from statestore.changelog.topics import Topic, Topics
 from statestore.discovery.changelogs import Installation
@@ -26,7 +29,10 @@ from statestore.discovery.directories import stores_in, tasks_in
 from statestore.discovery.known_stores_file import read_known
 from statestore.errors import InputError, StateStoreError
 from statestore.formats.commit_metadata import is_metadata
-from statestore.model import changelog_topic
+from statestore.model import TopicPartition, changelog_topic
+
+#: What follows the application's name and a hyphen in a transactional id: process and thread, or before 3.0 the task.
+_PRODUCER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-\d+|\d+_\d+")
 
 
 class OtherOwner(NamedTuple):
@@ -57,8 +63,9 @@ def other_owners(
     """
     if not stores:
         return {}
-    evidence = _Evidence(where, topics, application)
     described = topics.describe([changelog_topic(application, store) for store in stores])
+    undefined = [topic for name, topic in described.items() if name not in defined]
+    evidence = _Evidence(where, topics, application, undefined)
     found: dict[str, OtherOwner] = {}
     for store in stores:
         topic = changelog_topic(application, store)
@@ -72,13 +79,13 @@ def other_owners(
 class _Evidence:
     """Evidence of the applications in a cluster; each is asked for once."""
 
-    def __init__(self, where: Installation, topics: Topics, application: str) -> None:
+    def __init__(self, where: Installation, topics: Topics, application: str, asked: Collection[Topic]) -> None:
         self._where = where
         self._topics = topics
         self._application = application
-        self._groups: Callable[[], frozenset[str]] = cache(self._asked_groups)
+        self._asked = asked
         self._topology: Callable[[str], StreamsGroup | None] = cache(self._asked_topology)
-        self._group_owner: Callable[[str], tuple[str, Collection[int]] | None] = cache(self._of_group)
+        self._use: Callable[[str], str] = cache(self._use_of_group)
 
     def owner(self, topic: Topic) -> OtherOwner | None:
         """Return the other owner of a topic, or None if no evidence shows one."""
@@ -89,23 +96,37 @@ class _Evidence:
         for application, store in names:
             if (shown := self._shown(application, store, topic)) is not None:
                 return OtherOwner(application, shown)
-        doubt = None
-        for application, _ in names:
-            if len(application) < len(self._application):
-                continue
-            if tasks_in(self._where.state_dir, application):
+        here = {application for application, _ in names if self._is_here(application)}
+        others = [application for application, _ in names if application in here or application in self._groups]
+        if others and (writer := self._writer(topic, [self._application, *others])) is not None:
+            return None if writer.application == self._application else writer
+        longer = [application for application in others if len(application) > len(self._application)]
+        for application in longer:
+            if application in here:
                 return OtherOwner(application, f"{self._where.state_dir / application} is its directory")
-            if application not in self._groups():
-                continue
             if own is not None and own.changelogs:
                 return OtherOwner(application, f"no subtopology of {self._application} logs to the topic")
-            shown_by = self._group_owner(application)
-            if shown_by is not None and (not shown_by[1] or topic.partitions in shown_by[1]):
-                return OtherOwner(application, shown_by[0])
-            why = "Kafka Streams is not known to use it" if shown_by is None else "no topic that it reads has as many "
-            why += "" if shown_by is None else f"partitions as {topic.name}"
-            doubt = doubt or OtherOwner(application, f"there is a consumer group {application}, but {why}", False)
-        return doubt
+        return OtherOwner(longer[0], self._use(longer[0]), False) if longer else None
+
+    def _writer(self, topic: Topic, applications: Collection[str]) -> OtherOwner | None:
+        """Return the application whose transactions wrote to a topic; None if that is unknown, or several did."""
+        found = {
+            application: transactional_id
+            for transactional_id in sorted(self._transactional_ids.get(topic.name, ()))
+            for application in applications
+            if transactional_id.startswith(f"{application}-")
+            and _PRODUCER.fullmatch(transactional_id.removeprefix(f"{application}-"))
+        }
+        if len(found) != 1:
+            return None
+        ((application, transactional_id),) = found.items()
+        return OtherOwner(application, f"its producer has the transactional id {transactional_id}")
+
+    def _is_here(self, application: str) -> bool:
+        try:
+            return bool(tasks_in(self._where.state_dir, application))
+        except InputError:  # no application can have this name
+            return False
 
     def _shown(self, application: str, store: str, topic: Topic) -> str | None:
         """Return what shows that an application has a store with this changelog; None if nothing does."""
@@ -119,31 +140,36 @@ class _Evidence:
             directories = []
         if directories:
             return f"{directories[0]} is the directory of its store"
-        if application in self._groups():
+        if application in self._groups:
             group = self._topology(application)
             if group is not None and topic.name in group.changelogs:
                 return f"its group {application} has the topic in its topology"
         return None
 
-    def _of_group(self, application: str) -> tuple[str, Collection[int]] | None:
-        """Return what shows that Kafka Streams uses a group, and the partitions of topics it reads; None: nothing."""
+    def _use_of_group(self, application: str) -> str:
+        """Return a sentence part that names the consumer group of an application, and what is known of its use."""
         servers, timeout_s = self._where.bootstrap_servers, self._where.kafka_timeout_s
         try:
             offsets = committed_offsets(servers, application, timeout_s)
-            counts = {topic.partitions for topic in self._topics.describe({at.topic for at in offsets}).values()}
             if any(is_metadata(found.metadata) for found in offsets.values()):
-                return f"Kafka Streams commits to its consumer group {application}", counts
+                return f"Kafka Streams commits to a consumer group {application}"
             if self._topology(application) is not None or uses_stream_assignor(servers, application, timeout_s):
-                return f"Kafka Streams is a member of its consumer group {application}", counts
-        except StateStoreError:  # refused, or no answer: the group alone proves nothing
+                return f"Kafka Streams is a member of a consumer group {application}"
+        except StateStoreError:  # refused, or no answer
             pass
-        return None
+        return f"there is a consumer group {application}, but Kafka Streams is not known to use it"
 
-    def _asked_groups(self) -> frozenset[str]:
+    @cached_property
+    def _groups(self) -> frozenset[str]:
         try:
             return group_names(self._where.bootstrap_servers, self._where.kafka_timeout_s)
         except StateStoreError:
             return frozenset()
+
+    @cached_property
+    def _transactional_ids(self) -> Mapping[str, frozenset[str]]:
+        partitions = [TopicPartition(topic.name, at) for topic in self._asked for at in range(topic.partitions)]
+        return transactional_ids(self._where.bootstrap_servers, partitions, self._where.kafka_timeout_s)
 
     def _asked_topology(self, application: str) -> StreamsGroup | None:
         try:

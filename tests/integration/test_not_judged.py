@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
+from statestore.changelog.group import GroupOffset, commit_offsets
 from statestore.cli.app import main
+from statestore.formats.commit_metadata import CommitMetadata, encode
+from statestore.model import TopicPartition
 from tests.integration.broker import create_topic, produce, unique
 
 Command = Callable[..., tuple[int, dict[str, Any]]]
@@ -68,6 +71,27 @@ def test_a_store_that_is_not_judged_is_acknowledged_and_forgotten(command: Comma
     code, report = command("partitions", "--forget", ODD)
     assert (code, [row["store"] for row in report["recorded"]]) == (0, ["totals"])
     assert command("verify")[0] == 6
+
+
+def test_a_topic_that_may_be_of_another_application_is_not_judged_until_the_user_answers(
+    command: Command, application: str, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    """Given a consumer group `orders-v2`, and a changelog that store `v2-x` of `orders` may have."""
+    for name in (ODD, "totals"):
+        assert command("partitions", "--acknowledge", name)[0] == 0
+    read = TopicPartition(create_topic(bootstrap_servers, unique("read")), 0)
+    commit_offsets(bootstrap_servers, f"{application}-v2", {read: GroupOffset(0, encode(CommitMetadata()))})
+    topic = create_topic(bootstrap_servers, f"{application}-v2-x-changelog")
+    produce(bootstrap_servers, topic, [(b"a", b"1")])
+
+    code, report = command("verify")
+    assert (code, statuses(report)[0]) == (6, ("v2-x", "UNKNOWN_FORMAT", "manual", False))
+    answer = f"statestore partitions --application {application} --acknowledge v2-x"
+    assert answer in report["rows"][0]["detail"]
+    assert report["left_out"] == {}
+    assert command("partitions", "--acknowledge", "v2-x")[0] == 0
+    code, report = command("verify")
+    assert (code, ("v2-x", "UNKNOWN_FORMAT", "none", True) in statuses(report)) == (0, True)
 
 
 def test_only_what_is_not_judged_can_be_acknowledged(command: Command) -> None:

@@ -1,14 +1,16 @@
 """Which application a changelog topic belongs to, where its name fits `orders` and `orders-v2`.
 
-The groups and topics are real; the commits are those of Kafka Streams, or of an ordinary consumer.
+The groups, topics and producers are real; the commits are those of Kafka Streams, or of an ordinary consumer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from confluent_kafka import Producer
 
 from statestore.changelog.group import GroupOffset, commit_offsets
 from statestore.changelog.topics import Topics
@@ -39,6 +41,15 @@ class Cluster:
         topic = create_topic(self.where.bootstrap_servers, unique("read"), partitions)
         commit_offsets(self.where.bootstrap_servers, self.other, {TopicPartition(topic, 0): GroupOffset(0, metadata)})
 
+    def produce(self, application: str) -> None:
+        """Write to the topic as an application with exactly-once processing does."""
+        servers = self.where.bootstrap_servers
+        producer = Producer({"bootstrap.servers": servers, "transactional.id": f"{application}-{uuid4()}-1"})
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        producer.produce(self.topic, b"v", b"k", partition=0)
+        producer.commit_transaction(60)
+
     def trouble(
         self, name: str | None = None, defined: Mapping[str, str] | None = None
     ) -> list[tuple[str, str | None]]:
@@ -57,17 +68,35 @@ def test_a_topic_of_no_other_application_is_a_lost_store(cluster: Cluster) -> No
     assert cluster.trouble() == [("v2-totals", "missing")]
 
 
-def test_a_topic_is_of_the_application_whose_group_kafka_streams_commits_to(cluster: Cluster) -> None:
-    cluster.commit(STREAMS, 2)
-    assert cluster.trouble() == [("v2-totals", "foreign")]
+@pytest.mark.parametrize(("metadata", "partitions"), [("", 2), (STREAMS, 2), (STREAMS, 3)])
+def test_a_group_alone_does_not_show_whose_topic_it_is(cluster: Cluster, metadata: str, partitions: int) -> None:
+    cluster.commit(metadata, partitions)
+    assert cluster.trouble() == [("v2-totals", "needed")]
     assert cluster.trouble(cluster.other) == [("totals", "missing")]
 
 
-@pytest.mark.parametrize(("metadata", "partitions"), [("", 2), (STREAMS, 3)], ids=["ordinary", "other partitions"])
-def test_a_group_that_may_not_be_the_application_is_asked_about(
-    cluster: Cluster, metadata: str, partitions: int
-) -> None:
-    cluster.commit(metadata, partitions)
+@pytest.mark.parametrize("owner", ["orders", "orders-v2"])
+@pytest.mark.parametrize("known_by", ["its group", "its directory"])
+def test_the_transactional_id_of_its_producer_shows_the_owner(cluster: Cluster, owner: str, known_by: str) -> None:
+    if known_by == "its group":
+        cluster.commit(STREAMS, 2)
+    else:
+        (cluster.where.state_dir / cluster.other / "0_0").mkdir(parents=True)
+    cluster.produce(cluster.name if owner == "orders" else cluster.other)
+    assert cluster.trouble() == [("v2-totals", "missing" if owner == "orders" else "foreign")]
+    if owner == "orders-v2":
+        assert cluster.trouble(cluster.other) == [("totals", "missing")]
+    elif known_by == "its directory":
+        assert cluster.trouble(cluster.other) == [("totals", "foreign")]
+    else:
+        with pytest.raises(UnknownApplicationError):
+            cluster.trouble(cluster.other)
+
+
+def test_producers_of_both_applications_show_no_owner(cluster: Cluster) -> None:
+    cluster.commit(STREAMS, 2)
+    cluster.produce(cluster.name)
+    cluster.produce(cluster.other)
     assert cluster.trouble() == [("v2-totals", "needed")]
 
 

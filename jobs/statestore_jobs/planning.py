@@ -14,7 +14,7 @@ from statestore.definitions.application import ApplicationDefinition
 from statestore.discovery.changelogs import changelog_spec
 from statestore.errors import TopicMismatchError
 from statestore.metastore.catalogue import Catalogue
-from statestore.metastore.claims import require_own, write_claims
+from statestore.metastore.claims import FoundClaim, require_own, write_claims
 from statestore.metastore.commands import Entry
 from statestore.metastore.effects import (
     InternalTopic,
@@ -35,7 +35,9 @@ from statestore.tasks.spec import TaskSpec
 from statestore.tasks.timestamp_bounds import bounds_of
 
 
-def prepare(topics: Topics, metastore: Metastore, entries: Sequence[Entry]) -> None:
+def prepare(
+    topics: Topics, metastore: Metastore, entries: Sequence[Entry], claims: Mapping[str, FoundClaim] | None = None
+) -> None:
     """Check what applications need; make and record the internal topics of which the catalogue has no ids yet.
 
     Parameters
@@ -43,6 +45,8 @@ def prepare(topics: Topics, metastore: Metastore, entries: Sequence[Entry]) -> N
     entries
         The applications, as the catalogue has them or as it had them at a pin. Their topics are looked up in the
         catalogue of now: a repair since then counts.
+    claims
+        Claims that were read before; None: they are read. One that is to be written is read again first.
 
     Raises
     ------
@@ -57,7 +61,10 @@ def prepare(topics: Topics, metastore: Metastore, entries: Sequence[Entry]) -> N
     OtherCatalogueError
         If an application belongs to another catalogue of the cluster.
     """
-    unclaimed = require_own(topics, [entry.definition.name for entry in entries], metastore.service_id)
+    names = [entry.definition.name for entry in entries]
+    unclaimed = require_own(topics, names, metastore.service_id, claims=claims)
+    if unclaimed and claims is not None:
+        unclaimed = require_own(topics, unclaimed, metastore.service_id)
     for entry in entries:
         _require_surroundings(topics, entry)
     now = metastore.view().catalogue

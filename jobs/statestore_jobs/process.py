@@ -7,7 +7,7 @@ of an application run only if all of its earlier tasks have reached their ends (
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from statestore import clock, kill_switch
@@ -18,6 +18,7 @@ from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import StateStoreError
 from statestore.metastore.catalogue import Catalogue
+from statestore.metastore.claims import FoundClaim, claims_of
 from statestore.metastore.definition_files import select
 from statestore.metastore.metastore import Metastore
 from statestore.model import TopicPartition
@@ -103,10 +104,11 @@ def _prepared(
     """
     metastore, prepared = Metastore.of(settings), []
     failed: dict[str, StateStoreError] = {}
+    claims = _claims(topics, selected)
     for application in selected:
         try:
             require_made(settings.state_dir, application.name)
-            prepare(topics, metastore, [catalogue.applications[application.name]])
+            prepare(topics, metastore, [catalogue.applications[application.name]], claims)
             if not request.resume_from_position:  # then a person has deleted them
                 refresh_offsets(topics, application, settings.kafka_timeout_s)
             prepared.append(application)
@@ -115,6 +117,17 @@ def _prepared(
     if failed and not prepared:
         raise next(iter(failed.values()))
     return prepared, failed
+
+
+def _claims(topics: Topics, applications: Sequence[ApplicationDefinition]) -> Mapping[str, FoundClaim] | None:
+    """Return the claims of all applications, or None if one cannot be read: then each application is asked for its own.
+
+    One unreadable claim must not stop the other applications.
+    """
+    try:
+        return claims_of(topics, [application.name for application in applications])
+    except StateStoreError:
+        return None
 
 
 def _hosts(specs: Sequence[TaskSpec]) -> list[str | None]:

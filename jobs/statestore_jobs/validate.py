@@ -7,7 +7,7 @@ store stays in quarantine, and the row names the command that puts it back. Vali
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
@@ -22,7 +22,7 @@ from statestore.archive.server_time import server_time_ms
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
-from statestore.discovery.partitions import failed_stores, store_partition_specs
+from statestore.discovery.partitions import failed_stores, select_store_partitions
 from statestore.errors import InputError, LockedError, StateStoreError, UnknownStoreError, of_os_error
 from statestore.garbage import garbage_waiting
 from statestore.metastore.catalogue import Catalogue
@@ -76,12 +76,15 @@ class Chosen(NamedTuple):
     ----------
     replaced
         By store partition, what its restore has replaced.
+    failed
+        As of `select_store_partitions`.
     undefined
         Rows of the request's report whose application has no definition. They are not judged.
     """
 
     specs: list[StorePartitionSpec]
     replaced: dict[StorePartition, Replaced]
+    failed: Mapping[str, InputError]
     undefined: tuple[StorePartitionRow, ...] = ()
 
 
@@ -96,8 +99,7 @@ def run(request: ValidateRequest, settings: Settings, catalogue: Catalogue, run_
     started = clock.now_ms()
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
     definitions = catalogue.definitions()
-    failed: dict[str, InputError] = {}
-    specs, replaced, undefined = _chosen(request, settings, definitions, topics, failed)
+    specs, replaced, failed, undefined = _chosen(request, settings, definitions, topics)
     if failed and not specs:
         raise next(iter(failed.values()))
     archive = archive_of(settings, topics)
@@ -193,30 +195,24 @@ def _writing_alone(data_docs_dir: Location) -> Iterator[None]:
 # -- what is asked for ------------------------------------------------------------------------------------------------
 
 
-def _chosen(
-    request: ValidateRequest,
-    settings: Settings,
-    definitions: Definitions,
-    topics: Topics,
-    failed: dict[str, InputError],
-) -> Chosen:
-    """Return the store partitions to validate, and what they replaced; `failed` as of `store_partition_specs`."""
+def _chosen(request: ValidateRequest, settings: Settings, definitions: Definitions, topics: Topics) -> Chosen:
+    """Return the store partitions to validate, and what they replaced."""
     if request.verify_report is not None:
         rows = read_report(request.verify_report, VerifyReport).rows
         verified = {row.label: row for row in rows if row.application in definitions}
         undefined = tuple(row for row in rows if row.application not in definitions)
-        found = _named(verified, request.verify_report, settings, definitions, topics, failed)
-        return Chosen(list(found.values()), {}, undefined)
+        found, failed = _named(verified, request.verify_report, settings, definitions, topics)
+        return Chosen(list(found.values()), {}, failed, undefined)
     if request.restore_report is None:
         applications = select(definitions, request.applications, request.stores)
-        specs = store_partition_specs(settings, topics, applications, request.stores, in_memory=True, failed=failed)
+        specs, failed = select_store_partitions(settings, topics, applications, request.stores, in_memory=True)
         applications = [application for application in applications if application.name not in failed]
         _tell_left_out(applications, specs, request.stores)
-        return Chosen(specs, {})
+        return Chosen(specs, {}, failed)
     report = read_report(request.restore_report, RestoreReport)
     done = [row for row in report.rows if row.outcome == "restored"]
     restored = {row.label: row for row in done if row.application in definitions}
-    found = _named(restored, request.restore_report, settings, definitions, topics, failed)
+    found, failed = _named(restored, request.restore_report, settings, definitions, topics)
     replaced = {
         spec.store_partition: Replaced(
             _quarantined(spec, Path(row.quarantine)) if (row := restored[label]).quarantine else None, row.replaced
@@ -224,28 +220,26 @@ def _chosen(
         for label, spec in found.items()
     }
     specs = [_where_restored(spec, restored[label]) for label, spec in found.items()]
-    return Chosen(specs, replaced, tuple(row for row in done if row.application not in definitions))
+    return Chosen(specs, replaced, failed, tuple(row for row in done if row.application not in definitions))
 
 
 def _named(
-    labels: Iterable[str],
-    report: Location,
-    settings: Settings,
-    definitions: Definitions,
-    topics: Topics,
-    failed: dict[str, InputError],
-) -> dict[str, StorePartitionSpec]:
-    """Return the store partitions that a report names, by their labels and in the order of the definitions."""
+    labels: Iterable[str], report: Location, settings: Settings, definitions: Definitions, topics: Topics
+) -> tuple[dict[str, StorePartitionSpec], Mapping[str, InputError]]:
+    """Return the store partitions that a report names, by their labels and in the order of the definitions.
+
+    The second value is `failed` of `Chosen`.
+    """
     names = set(labels)
     if not names:
-        return {}
+        return {}, {}
     applications = select(definitions, sorted({name.split("/")[0] for name in names}), [])
-    found = store_partition_specs(settings, topics, applications, failed=failed)
-    specs = {str(spec.store_partition): spec for spec in found}
-    names = {name for name in names if name.split("/")[0] not in failed}
+    found = select_store_partitions(settings, topics, applications)
+    specs = {str(spec.store_partition): spec for spec in found.specs}
+    names = {name for name in names if name.split("/")[0] not in found.failed}
     if unknown := sorted(names - set(specs)):
         raise UnknownStoreError(f"{report} names {', '.join(unknown)}; the definitions have: {', '.join(specs)}")
-    return {label: spec for label, spec in specs.items() if label in names}
+    return {label: spec for label, spec in specs.items() if label in names}, found.failed
 
 
 def _where_restored(spec: StorePartitionSpec, row: RestoreRow) -> StorePartitionSpec:

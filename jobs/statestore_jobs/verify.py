@@ -14,8 +14,8 @@ from statestore import clock
 from statestore.archive.archive import archive_of
 from statestore.changelog.topics import Topics
 from statestore.config import Settings
-from statestore.discovery.partitions import failed_stores, store_partition_specs, task_counts
-from statestore.errors import InputError, StateStoreError
+from statestore.discovery.partitions import failed_stores, select_store_partitions, task_counts
+from statestore.errors import StateStoreError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definition_files import select
 from statestore.partition.grouping import by_task, in_order
@@ -56,12 +56,12 @@ def run(request: VerifyRequest, settings: Settings, catalogue: Catalogue, run_id
     options = VerifyOptions.of(request, started, run_bytes=settings.restore_run_bytes)
     applications = select(catalogue.definitions(), request.applications, request.stores)
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
-    failed: dict[str, InputError] | None = {} if len(applications) > 1 else None
-    specs = store_partition_specs(settings, topics, applications, request.stores, request.partitions, failed=failed)
+    selected = select_store_partitions(settings, topics, applications, request.stores, request.partitions)
+    specs = selected.specs if len(applications) > 1 else selected.specs_of_all()
     archive = archive_of(settings, topics)
     specs = [spec.model_copy(update={"archive": archive}) for spec in specs]
     rows = _verify(settings, specs, options, task_counts(topics, applications))
-    rows += [undetermined(found) for found in failed_stores(applications, failed or {}, request.stores)]
+    rows += [undetermined(found) for found in failed_stores(applications, selected.failed, request.stores)]
     report = VerifyReport(
         run_id=run_id,
         applications=tuple(application.name for application in applications),

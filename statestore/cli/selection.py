@@ -20,7 +20,7 @@ from statestore.discovery.directories import applications_in, unusable_applicati
 from statestore.discovery.hints import Hint, parse_hints
 from statestore.discovery.known_store import KnownStore
 from statestore.discovery.known_stores_file import read_known
-from statestore.discovery.partitions import FailedStore, discovered_specs, failed_stores, store_partition_specs
+from statestore.discovery.partitions import FailedStore, discovered_specs, failed_stores, select_store_partitions
 from statestore.discovery.shapes_file import read_shapes, with_shapes
 from statestore.discovery.store import NOT_JUDGED, DiscoveredStore
 from statestore.errors import InputError, LockedError, UnknownApplicationError, UnknownStoreError, of_os_error
@@ -314,7 +314,8 @@ def choose(asked: PartitionSelection, topics: Topics, *, certain: bool = False) 
     if wanted and not asked.whole:
         discovered = [store for store in discovered if store.name in wanted]
     selectors = () if asked.whole else [selector for selector in asked.selectors if selector.store in wanted]
-    specs = store_partition_specs(asked.where, topics, defined, wanted, failed=failed)
+    specs, failed_defined = select_store_partitions(asked.where, topics, defined, wanted)
+    failed |= failed_defined
     for name, failure in failed.items():
         if len(names) == 1 or name in asked.applications:
             raise failure

@@ -8,10 +8,30 @@ from typing import NamedTuple
 from statestore.changelog.topics import Topics
 from statestore.definitions.application import ApplicationDefinition
 from statestore.discovery.changelogs import Installation, changelog_spec
+from statestore.discovery.directories import tasks_in
 from statestore.discovery.store import DiscoveredStore
 from statestore.errors import InputError, TopicMismatchError
 from statestore.model import TaskId
 from statestore.partition.spec import StorePartitionSpec
+
+
+class Selected(NamedTuple):
+    """Store partitions of applications that have a definition.
+
+    Attributes
+    ----------
+    failed
+        By application: the error that keeps its partitions from being known. None of them is in `specs`.
+    """
+
+    specs: list[StorePartitionSpec]
+    failed: Mapping[str, InputError]
+
+    def specs_of_all(self) -> list[StorePartitionSpec]:
+        """Return the store partitions, or raise the first error."""
+        for error in self.failed.values():
+            raise error
+        return self.specs
 
 
 def store_partition_specs(
@@ -22,27 +42,45 @@ def store_partition_specs(
     partitions: Iterable[int] = (),
     *,
     in_memory: bool = False,
-    failed: dict[str, InputError] | None = None,
 ) -> list[StorePartitionSpec]:
-    """One spec per store partition of the applications, or of those stores and partitions only.
-
-    Parameters
-    ----------
-    in_memory
-        Whether to include stores that are only in memory, and have no directory.
-    failed
-        Receives, by application, the error of each application whose partitions are unknown, so that the others
-        continue. None: the first such error is raised.
+    """Return one spec per store partition of the applications; see `select_store_partitions`.
 
     Raises
     ------
     TopicMismatchError
         If an application's input topic does not exist.
     InputError
+        As `select_store_partitions`.
+    """
+    return select_store_partitions(where, topics, applications, stores, partitions, in_memory=in_memory).specs_of_all()
+
+
+def select_store_partitions(
+    where: Installation,
+    topics: Topics,
+    applications: Iterable[ApplicationDefinition],
+    stores: Iterable[str] = (),
+    partitions: Iterable[int] = (),
+    *,
+    in_memory: bool = False,
+) -> Selected:
+    """Return one spec per store partition of the applications, or of those stores and partitions only.
+
+    A partition that has a directory has a spec, even if its topics are gone or have fewer partitions.
+
+    Parameters
+    ----------
+    in_memory
+        Whether to include stores that are only in memory, and have no directory.
+
+    Raises
+    ------
+    InputError
         If a partition is asked for that no application has.
     """
     wanted_stores, wanted_partitions = set(stores), set(partitions)
-    specs = []
+    specs: list[StorePartitionSpec] = []
+    failed: dict[str, InputError] = {}
     most = 0
     for application in applications:
         names = [store.changelog_of(application.name) for store in application.stores]
@@ -52,11 +90,10 @@ def store_partition_specs(
             if application.input_topic not in found:
                 topics.require(application.input_topic)
         except TopicMismatchError as error:
-            if failed is None:
-                raise
             failed[application.name] = error
             continue
         configs = topics.topic_configs(name for name in names if name in found)
+        tasks = tasks_in(where.state_dir, application.name)
         for store in application.stores:
             if (store.engine == "in_memory" and not in_memory) or (wanted_stores and store.name not in wanted_stores):
                 continue
@@ -65,9 +102,8 @@ def store_partition_specs(
             # If the repartition topic is missing, count the changelog's partitions. Without both, no task has run.
             counted = found.get(part.input_topic, topic)
             count = 0 if counted is None else counted.partitions
-            most = max(most, count)
             changelog = changelog_spec(topic, configs[topic.name]) if topic else None
-            specs += [
+            of_store = [
                 StorePartitionSpec(
                     application=application.name,
                     task=TaskId(part.index, partition),
@@ -79,13 +115,17 @@ def store_partition_specs(
                     exactly_once=application.processing_guarantee == "exactly_once_v2",
                     input_topic=part.input_topic,
                 )
-                for partition in range(count)
-                if not wanted_partitions or partition in wanted_partitions
+                for partition in sorted(
+                    {*range(count), *(task.partition for task in tasks if task.subtopology == part.index)}
+                )
             ]
+            of_store = [spec for spec in of_store if spec.task.partition < count or spec.live.exists()]
+            most = max([most, *(spec.task.partition + 1 for spec in of_store)])
+            specs += [spec for spec in of_store if not wanted_partitions or spec.task.partition in wanted_partitions]
     outside = sorted(partition for partition in wanted_partitions if not 0 <= partition < most)
     if outside:
         raise InputError(f"partitions {outside} do not exist: the input has 0 to {most - 1}")
-    return specs
+    return Selected(specs, failed)
 
 
 class FailedStore(NamedTuple):

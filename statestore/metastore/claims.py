@@ -8,7 +8,7 @@ writes it, or the first run of an application without one. Dropping the applicat
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
 from typing import Literal, NamedTuple
 
@@ -84,7 +84,12 @@ def _service_id(where: TopicPartition, offset: int, value: bytes) -> str:
 
 
 def require_own(
-    topics: Topics, applications: Collection[str], service_id: str, taken_from: str | None = None
+    topics: Topics,
+    applications: Collection[str],
+    service_id: str,
+    taken_from: str | None = None,
+    *,
+    claims: Mapping[str, FoundClaim] | None = None,
 ) -> list[str]:
     """Refuse applications of other catalogues, and return those whose claim must be written.
 
@@ -92,17 +97,19 @@ def require_own(
     ----------
     taken_from
         A service id whose applications may be taken over.
+    claims
+        The claims, if they are known; None: they are read.
 
     Raises
     ------
     OtherCatalogueError
         Naming all of them, with their catalogues.
     """
-    found = claims_of(topics, applications)
+    found = claims_of(topics, applications) if claims is None else claims
     others = {
         name: claim.service_id
         for name, claim in found.items()
-        if claim.service_id not in (None, service_id, taken_from)
+        if name in applications and claim.service_id not in (None, service_id, taken_from)
     }
     if others:
         said = ", ".join(f"{name} belongs to catalogue {other}" for name, other in others.items())

@@ -279,9 +279,9 @@ def repartitioned(spec: StorePartitionSpec, tasks: int | None) -> VerifyRow | No
         How many tasks have the store; None if unknown: then the changelog needs one for this task at least.
     """
     found = spec.changelog.partitions if spec.changelog else None
-    if found is None or (found == tasks if tasks is not None else spec.partition.partition < found):
+    if found is None or (spec.partition.partition < found and tasks in (None, found)):
         return None
-    expected = f"at least {spec.partition.partition + 1}" if tasks is None else str(tasks)
+    expected = f"at least {spec.partition.partition + 1}" if tasks in (None, found) else str(tasks)
     detail = (
         f"changelog topic {spec.partition.topic} has {found} partitions, expected {expected}, one for each task: "
         "keys are not in the partitions of their tasks; recreate the topics with their former number of "

@@ -75,6 +75,43 @@ def test_each_store_partition_is_listed_with_where_it_stands(application: Applic
         assert cells[8] == "sealed"
 
 
+@pytest.fixture
+def rows_of(run: Run) -> Callable[..., list[dict[str, str]]]:
+    """Run a command, and return the rows of its report."""
+
+    def rows_of(*arguments: str, code: int) -> list[dict[str, str]]:
+        ran = run(*arguments, "--json", "-")
+        assert ran.code == code, ran.err
+        return list(json.loads(ran.out)["rows"])
+
+    return rows_of
+
+
+@pytest.fixture
+def outside(application: Application) -> Path:
+    """Directory of a partition that the topics, created again with fewer partitions, do not have."""
+    task = application.store_spec(0).paths.task_dir
+    return Path(shutil.copytree(task, task.with_name("0_7")))
+
+
+def test_a_directory_of_a_partition_that_no_topic_has_is_a_row(
+    application: Application, rows_of: Callable[..., list[dict[str, str]]], outside: Path
+) -> None:
+    assert [row["task"] for row in rows_of("partitions", code=0)] == ["0_0", "0_1", "0_7"]
+    statuses = {row["task"]: row["status"] for row in rows_of("verify", "--depth", "offsets", code=1)}
+    assert statuses == {"0_0": "OK", "0_1": "OK", "0_7": "REPARTITIONED"}
+
+
+@pytest.mark.long
+def test_a_directory_of_a_partition_that_no_topic_has_does_not_stop_restores(
+    application: Application, rows_of: Callable[..., list[dict[str, str]]], outside: Path
+) -> None:
+    shutil.rmtree(live(application, 0))
+    outcomes = {row["task"]: row["outcome"] for row in rows_of("restore", code=1)}
+    assert outcomes == {"0_0": "restored", "0_1": "skipped", "0_7": "failed"}
+    assert live(application, 7).exists()
+
+
 def test_the_list_tells_what_is_missing_and_what_is_in_use(application: Application, run: Run) -> None:
     shutil.rmtree(live(application, 0))
     with locked(application.store_spec(1).paths, 1):

@@ -94,7 +94,14 @@ def test_r6_a_lag_of_a_store_not_known_whole_is_a_full_rebuild_and_no_lag_is_non
 
 @pytest.mark.parametrize(
     ("partition", "partitions", "tasks", "expected"),
-    [(1, 1, None, "at least 2"), (3, 3, None, "at least 4"), (0, 1, 2, "2"), (0, 3, 2, "2"), (5, 3, 2, "2")],
+    [
+        (1, 1, None, "at least 2"),
+        (3, 3, None, "at least 4"),
+        (0, 1, 2, "2"),
+        (0, 3, 2, "2"),
+        (5, 3, 2, "2"),
+        (5, 3, 3, "at least 6"),
+    ],
 )
 def test_r10_a_changelog_needs_one_partition_for_each_task(partition, partitions, tasks, expected):
     row = repartitioned(spec(partition, partitions), tasks)

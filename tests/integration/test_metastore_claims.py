@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
+
 import pytest
 from confluent_kafka import Producer
+from statestore_jobs import process
 from statestore_jobs.planning import prepare
 
+from statestore.changelog.topics import Topics
+from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InputError, OtherCatalogueError
+from statestore.formats.input_offset import CLAIM_KEY
 from statestore.metastore.apply import carry_out, plan_definitions
 from statestore.metastore.claims import FoundClaim, claims_of, release, require_own, write_claims
 from statestore.metastore.dropping import drop_application
 from statestore.model import input_offsets_topic
+from statestore.requests.process import ProcessRequest
 from tests.integration.broker import WAIT_S, member_of, produce, unique
 from tests.integration.test_metastore_effects import Catalogued
 
@@ -103,3 +111,30 @@ def test_a_claim_is_found_behind_an_open_transaction_and_written_again_far_from_
     assert require_own(one.topics, [definition.name], one.service_id) == [definition.name]
     one.prepare(definition)
     assert claims_of(one.topics, [definition.name]) == {definition.name: FoundClaim(one.service_id, True)}
+
+
+@pytest.mark.parametrize("unreadable", [False, True])
+def test_a_run_asks_for_all_claims_at_once(
+    one: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unreadable: bool
+) -> None:
+    """Unless one of them cannot be read: it does not stop the other applications."""
+    names = [one.applied().name for _ in range(3)]
+    if unreadable:
+        produce(one.servers, input_offsets_topic(names[1]), [(CLAIM_KEY, b"{")])
+    asked: list[list[str]] = []
+
+    def counted(topics: Topics, applications: Iterable[str]) -> dict[str, FoundClaim]:
+        asked.append([*applications])
+        return claims_of(topics, asked[-1])
+
+    for module in ("statestore.metastore.claims", "statestore_jobs.process"):
+        monkeypatch.setattr(f"{module}.claims_of", counted)
+    where = {name: tmp_path / name for name in ("state_dir", "reports_dir", "data_docs_dir")}
+    settings = Settings(bootstrap_servers=one.servers, service_id=one.service_id, **where)
+    selected = [one.catalogue.entry(name).definition for name in names]
+    prepared, failed = process._prepared(ProcessRequest(), settings, one.catalogue, one.topics, selected)
+    if unreadable:
+        assert ([each.name for each in prepared], [*failed]) == ([names[0], names[2]], [names[1]])
+        assert asked == [names, *([name] for name in names)]
+    else:
+        assert ([each.name for each in prepared], failed, asked) == (names, {}, [names])

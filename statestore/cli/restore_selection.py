@@ -13,7 +13,7 @@ from statestore.discovery.known_stores_file import layout_known
 from statestore.discovery.log_headers import was_taken_in
 from statestore.discovery.older_versions import has_offsets_beside, shown_layout
 from statestore.discovery.store import DiscoveredStore
-from statestore.errors import InputError, NotJudgedError, RetryError, UnknownFormatError
+from statestore.errors import InputError, LockedError, NotJudgedError, RetryError, UnknownFormatError
 from statestore.partition.release import ReleaseRow
 from statestore.partition.rollback import RollbackRow
 from statestore.partition.spec import StorePartitionSpec
@@ -52,7 +52,7 @@ def stores_to_restore(
     Raises
     ------
     LockedError
-        If a store is in use.
+        If every store is in use.
     InputError
         If nothing is left, something must be said first of a store that is named, or it cannot be told which version
         of Kafka Streams is to start on what a restore writes.
@@ -61,7 +61,8 @@ def stores_to_restore(
     TopicMismatchError
         If a changelog has not the partitions that its application has tasks.
     """
-    chosen.require_free()
+    if not chosen.specs:
+        chosen.require_free()
     chosen.require_known()
     gone = [*chosen.troubled("missing"), *chosen.troubled("damaged"), *chosen.troubled("undetermined")]
     if gone and (not chosen.specs or any(store.name in chosen.named for store in gone)):
@@ -72,7 +73,7 @@ def stores_to_restore(
     if named := [store for store in unknown if store.name in chosen.named]:
         raise UnknownFormatError(_listed(f"{len(named)} stores cannot be restored:", named))
     none = [store for trouble in ("unlogged", "in memory", "stale") for store in chosen.troubled(trouble)]
-    for store in (*unknown, *gone, *none, *chosen.acknowledged):
+    for store in (*chosen.troubled("in use"), *unknown, *gone, *none, *chosen.acknowledged):
         print(f"statestore: {store.label} is skipped: {store.problem}", file=sys.stderr)
     others = [spec for spec in chosen.specs if spec.is_global and spec.global_kind != "table"]
     for spec in others:
@@ -180,13 +181,14 @@ def failed_rows(chosen: Chosen, kind: Callable[..., R]) -> list[R]:
 
 
 def with_not_judged(report: Report, chosen: Chosen) -> Report:
-    """Return the report with a row for each store that was not restored, because it is not known what it is."""
+    """Return the report with a row for each store that was not restored: it is in use, or its kind is unknown."""
     row: Any = partial(RestoreRow, outcome="failed")
     if report.job == "restore-plan":
         row = RestorePlanRow
     elif report.job == "snapshot":
         row = ArchivedRow
     found = [*chosen.not_judged, *chosen.troubled("damaged"), *chosen.troubled("undetermined")]
+    found += chosen.troubled("in use")
     rows: list[Any] = [
         row(application=store.application, store=store.name, task=task, failure=_not_judged(store))
         for store in found
@@ -198,6 +200,8 @@ def with_not_judged(report: Report, chosen: Chosen) -> Report:
 
 
 def _not_judged(store: DiscoveredStore) -> Failure:
+    if store.trouble == "in use":
+        return Failure.of(LockedError(store.problem))
     lost = store.trouble in ("missing", "damaged", "undetermined")
     return Failure.of(InputError(store.problem) if lost else NotJudgedError(store.problem))
 

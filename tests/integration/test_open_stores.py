@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from statestore.changelog.topics import Topics
+from statestore.definitions.store import StoreDefinition
 from statestore.discovery.applications import discover
 from statestore.errors import LockedError
 from statestore.formats.value_format import value_format
@@ -25,7 +28,8 @@ from statestore.verification.check import verify, verify_many
 from statestore.verification.options import VerifyOptions
 from tests.integration import dying
 from tests.integration.broker import WAIT_S
-from tests.integration.support import Application
+from tests.integration.command_line import command_on
+from tests.integration.support import STORE, Application
 
 
 def hold_open(spec: StorePartitionSpec, opened: Any) -> None:
@@ -84,6 +88,29 @@ def test_nobody_touches_a_store_that_is_open_elsewhere(replaced: Application, de
     assert spec.live.stat().st_ino == inode
     assert verify(spec).status is Status.OK
     replaced.process([(b"a", b"2")])
+
+
+def test_other_stores_of_an_application_without_a_definition_are_restored(
+    bootstrap_servers: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    stores = [StoreDefinition(name=STORE), StoreDefinition(name="other")]
+    application = Application(bootstrap_servers, tmp_path, stores=stores)
+    application.process([(b"a", b"1")])
+    command, _ = command_on(application, tmp_path, monkeypatch, capfd)
+    monkeypatch.setattr("statestore.cli.selection.discover", partial(discover, lock_wait_s=0))
+    before = application.store_spec(store="other").live
+    task = before.parents[1].with_name("1_0")
+    (task / "rocksdb").mkdir(parents=True)
+    before.rename(task / "rocksdb" / "other")  # a lock is held for all stores of a task
+    with held_open(application):
+        ran = command("restore", "--application", application.name, "--force", "--accept-loss", "--json", "-")
+        rows = {row["store"]: (row["outcome"], row["failure"]) for row in json.loads(ran.out)["rows"]}
+        assert (ran.code, rows["other"]) == (3, ("restored", None))
+        outcome, failure = rows[STORE]
+        assert (outcome, failure["kind"], failure["retriable"]) == ("failed", "LockedError", True)
 
 
 @pytest.mark.long

@@ -166,6 +166,7 @@ def store_options(specs: Sequence[StorePartitionSpec], read: Literal["locked", "
             "snapshot": "latest",
             "partitions": _listed(specs),
             "kind": store.kind,
+            "expired": "true",
         }
     return {
         "state_dir": str(specs[0].state_dir),
@@ -173,6 +174,7 @@ def store_options(specs: Sequence[StorePartitionSpec], read: Literal["locked", "
         "store": store.name,
         "partitions": _listed(specs),
         "read": read,
+        "expired": "true",  # rules of their own say which rows are compared
         **kind_options(store),
     }
 

@@ -70,6 +70,14 @@ def read(
             "the latest version of each key.",
         ),
     ] = False,
+    expired: Annotated[
+        bool,
+        typer.Option(
+            "--expired",
+            help="Window and session stores: also read segments that have expired, or that are left over from another "
+            "retention. Kafka Streams does not read them.",
+        ),
+    ] = False,
     limit: Annotated[int, typer.Option(min=1, help="Read no more rows than this.")] = 100,
     key_serde: Annotated[
         str | None,
@@ -130,7 +138,7 @@ def read(
                     f"{spec.store.retention_ms}), found --as-of {times.as_of}"
                 )
                 continue
-            with closing(read_rows(spec, rows, serdes, latest=times.latest)) as reading:
+            with closing(read_rows(spec, rows, serdes, latest=times.latest, expired=expired)) as reading:
                 found += islice(reading, limit + 1 - len(found))
         if len(found) > limit:
             break

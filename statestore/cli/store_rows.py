@@ -12,8 +12,8 @@ import pyarrow as pa
 from statestore.cli.values import value_text
 from statestore.definitions.fields import SerdeName
 from statestore.definitions.store import StoreDefinition
-from statestore.discovery.opening import Opened, close_all, open_databases
-from statestore.discovery.row_range import RowRange
+from statestore.discovery.opening import Opened, Wanted, close_all, open_databases
+from statestore.discovery.row_range import RowRange, shown_segments
 from statestore.discovery.store_directory import LiveStore
 from statestore.errors import DefinitionError, InputError, StoreCorruptedError, UnknownFormatError
 from statestore.formats.time_ordered_key import ROWS_WITHOUT_INDEX, ordinary
@@ -85,16 +85,18 @@ class Serdes(NamedTuple):
 
 
 def read_rows(
-    spec: StorePartitionSpec, wanted: RowRange, serdes: Serdes, *, latest: bool = False
+    spec: StorePartitionSpec, wanted: RowRange, serdes: Serdes, *, latest: bool = False, expired: bool = False
 ) -> Generator[Row, None, None]:
     """Yield the rows of a range: by segment, in each by key; of a versioned store by key, then time.
 
-    Nothing if the store does not exist. Rows that have expired are shown as long as their segment is there.
+    Nothing if the store does not exist.
 
     Parameters
     ----------
     latest
         Of a versioned store, the latest version of each key only.
+    expired
+        Rows of expired and left-over segments, too; see `shown_segments`.
 
     Raises
     ------
@@ -107,7 +109,7 @@ def read_rows(
                 batches = supplied.batches(store, spec.store, lambda: None)
                 yield from _rows(spec, map(supplied.as_stored, batches), wanted, serdes)
             return
-        with _opened(spec, wanted) as parts:
+        with _opened(spec, wanted, expired=expired) as parts:
             for part in parts:
                 if spec.store.rows_are_records:
                     layout = spec.store.store_kind.layout
@@ -143,12 +145,16 @@ def number_names(store: StoreDefinition) -> list[str]:
 
 
 @contextmanager
-def _opened(spec: StorePartitionSpec, wanted: RowRange) -> Iterator[Sequence[Opened]]:
+def _opened(spec: StorePartitionSpec, wanted: RowRange, *, expired: bool = False) -> Iterator[Sequence[Opened]]:
     if not spec.live.exists():
         yield []
         return
     store = LiveStore(spec.store.name, spec.store.segmented, spec.live, spec.application, spec.task, spec.state_dir)
-    databases = open_databases(store, spec.store.values, wanted.has_segment)
+    shown: Wanted = wanted.has_segment
+    if store.segmented:
+        starts = store.databases()
+        shown = shown_segments(starts, wanted, spec.store.retention_ms, spec.left_over(starts), expired=expired)
+    databases = open_databases(store, spec.store.values, shown)
     try:
         yield databases
     finally:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
 from statestore.kinds.kind import StoreKind
+from statestore.stores.segment_starts import segment_interval_ms
 
 _LARGEST_TIME = (1 << 63) - 1
 
@@ -74,3 +76,43 @@ class RowRange(NamedTuple):
         if self.time_from is not None and valid_to is not None and valid_to <= self.time_from:
             return False
         return self.time_to is None or valid_from < self.time_to
+
+
+def shown_segments(
+    starts: Iterable[int],
+    wanted: RowRange,
+    retention_ms: int | None,
+    left_over: Collection[int] = (),
+    *,
+    expired: bool = False,
+) -> Callable[[int, int | None], bool]:
+    """Return a function of a segment's start and the start of the next one: whether rows of the segment are shown.
+
+    As in Kafka Streams, rows are not shown once their whole segment has expired, and rows of left-over segments never
+    are. The newest segment's start is a lower bound of the stream time, so no row is hidden that Kafka Streams shows.
+
+    Parameters
+    ----------
+    starts
+        Starts (ms) of all segments.
+    retention_ms
+        Retention of the store; None: unknown, so no segment counts as expired.
+    left_over
+        Segments that the application no longer uses, after a change of the retention.
+    expired
+        Show expired and left-over segments, too.
+    """
+    used = sorted({*starts}.difference(left_over))
+    following = dict(pairwise(used))
+    gone: set[int] = set()
+    if retention_ms is not None and used:
+        # A segment has expired if it ends at or before stream time - retention.
+        last_expired_ms = used[-1] - retention_ms - segment_interval_ms(retention_ms)
+        gone = {start for start in used if start <= last_expired_ms}
+
+    def is_shown(start: int, after: int | None) -> bool:
+        if start in gone or start in left_over:
+            return expired and wanted.has_segment(start, following.get(start))
+        return wanted.has_segment(start, following.get(start) if start in used else after)
+
+    return is_shown

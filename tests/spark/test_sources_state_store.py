@@ -138,7 +138,7 @@ def test_duplicates_of_a_window_are_told_apart_by_their_sequence(tmp_path: Path)
     assert {(row["window_start"], row["window_end"]) for row in rows} == {(MINUTE_MS, 2 * MINUTE_MS)}
 
 
-def test_rows_that_have_expired_are_shown_while_they_are_there(tmp_path: Path) -> None:
+def test_rows_that_have_expired_are_shown_while_their_segment_has_not(tmp_path: Path) -> None:
     files = StoreFiles(tmp_path, defined("window", "window"))
     with files.opened() as store:
         files.put(store, b"old", b"v", 0)
@@ -147,6 +147,22 @@ def test_rows_that_have_expired_are_shown_while_they_are_there(tmp_path: Path) -
         assert [key.key for key, _ in store.all()] == [b"new"], "the old one should be hidden, and still be there"
 
     assert [row["key"] for row in read(files.options)] == [b"old", b"new"]
+
+
+@pytest.mark.parametrize(("retention", "shown"), [({"retention_ms": HOUR_MS}, False), ({}, True)])
+def test_rows_of_expired_segments_are_shown_only_if_asked_for(
+    tmp_path: Path, retention: dict[str, int], shown: bool
+) -> None:
+    """Given a segment that Kafka Streams has not deleted yet; without the retention, that is not known."""
+    files = StoreFiles(tmp_path, defined("window", "window"))
+    with files.opened() as store:
+        files.put(store, b"new", b"v", 3 * HOUR_MS)
+        store.commit({})
+    new = next(files.live().iterdir())
+    shutil.copytree(new, new.with_name("window.0"))
+    options = {name: value for name, value in files.options.items() if name != "retention_ms"} | retention
+    assert len(read(options)) == 1 + shown
+    assert len(read({**options, "expired": "true"})) == 2
 
 
 def test_plain_rows_that_wait_for_their_upgrade_have_an_unknown_timestamp(tmp_path: Path) -> None:

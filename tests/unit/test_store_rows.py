@@ -14,6 +14,7 @@ from test_time_ordered_stores import STORES as TIME_ORDERED
 from statestore.cli.read_command import printable, row_range
 from statestore.cli.store_rows import Row, Serdes, history_from, number_names, read_rows
 from statestore.definitions.store import StoreDefinition
+from statestore.discovery.row_range import RowRange
 from statestore.errors import InputError, StoreCorruptedError
 from statestore.formats.headers_value import encode
 from statestore.stores.open import build_store
@@ -77,6 +78,25 @@ def test_sessions_are_read_by_when_they_are_active(tmp_path, store):
     assert [(row.numbers["session_start"], row.numbers["session_end"]) for row in found] == times
     assert [row.value for row in read(tmp_path, store, times=(20, 31))] == ["10", "30"]
     assert [row.value for row in read(tmp_path, store, times=(21, 30))] == []
+
+
+def test_rows_of_expired_and_left_over_segments_are_read_only_if_asked_for(tmp_path):
+    """Given segments that an application of Kafka Streams left, whose retention was 1 h and is 8 h."""
+    hour = 3_600_000
+    store = StoreDefinition(name="s", kind="window", format="plain", retention_ms=8 * hour, window_size_ms=1)
+    spec = store_partition(tmp_path, store=store).model_copy(update={"owned": False})
+    spec.live.mkdir(parents=True)
+    for start in (0, 4 * hour, 5 * hour, 12 * hour):
+        database = RocksDB(spec.live / f"s.{start}", store.values.column_families)
+        database.write({"default": {b"a" + struct.pack(">qi", start, 0): b"%d" % (start // hour)}})
+        database.close()
+
+    def values(spec, **how):
+        return [row.value for row in read_rows(spec, RowRange(store.store_kind), TEXT, **how)]
+
+    assert values(spec) == ["4", "12"]
+    assert values(spec, expired=True) == ["0", "4", "5", "12"]
+    assert values(spec.model_copy(update={"owned": True})) == ["4", "5", "12"]
 
 
 def test_versions_are_the_latest_those_of_a_time_or_all(tmp_path):

@@ -18,6 +18,7 @@ from statestore.archive.selection import SnapshotChoice, chosen_snapshots
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.archived import opened_snapshot, snapshot_label
 from statestore.discovery.opening import Opened, Wanted
+from statestore.discovery.store_directory import segment_start
 from statestore.errors import InputError, SnapshotError
 from statestore.kinds.known import BUILT_IN
 from statestore.objects.store import ObjectStore
@@ -48,6 +49,11 @@ class StoreInArchive(InputPartition):
     def number(self) -> int:
         """Partition of its task."""
         return self.manifest.store_partition.task.partition
+
+    def segments(self) -> list[int]:
+        """Return the starts (ms) of its segments."""
+        starts = {segment_start(file.path.partition("/")[0]) for file in self.manifest.files}
+        return sorted(start for start in starts if start is not None)
 
     @contextmanager
     def opened(self, wanted: Wanted) -> Iterator[list[Opened]]:

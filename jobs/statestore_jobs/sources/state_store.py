@@ -13,16 +13,17 @@ from pyspark.sql.types import StructType
 
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.opening import Opened, Wanted
-from statestore.discovery.row_range import RowRange
+from statestore.discovery.row_range import RowRange, shown_segments
 from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import InputError, StoreCorruptedError, of_os_error
 from statestore.formats.time_ordered_key import ROWS_WITHOUT_INDEX
 from statestore.formats.value_format import AnyFormat
+from statestore.stores.segment_starts import left_over_segments, segment_interval_ms
 from statestore_jobs.sources.columns import Layout, layout_of, split_values
 from statestore_jobs.sources.decoding import DECODING_OPTIONS
 from statestore_jobs.sources.importers import forget_importers
 from statestore_jobs.sources.opening import Mode, reading
-from statestore_jobs.sources.options import STORE_OPTIONS, choice, number, refuse_unknown, required
+from statestore_jobs.sources.options import STORE_OPTIONS, choice, flag, number, refuse_unknown, required
 from statestore_jobs.sources.ranges import RANGE_OPTIONS, in_range, range_of
 from statestore_jobs.sources.snapshots import (
     SNAPSHOT_OPTIONS,
@@ -45,6 +46,7 @@ _OPTIONS = (
     *DECODING_OPTIONS,
     "read",
     "lock_wait_s",
+    "expired",
     *SNAPSHOT_OPTIONS,
 )
 _BATCH_ROWS = 16_384
@@ -84,7 +86,7 @@ class StateStoreDataSource(DataSource):
     retain_duplicates : str, optional
         Whether a window store keeps several values for a window.
     retention_ms : str, optional
-        Accepted because `changelog` has it, but not needed to read a store.
+        Retention of a window or session store. Rows of expired segments are hidden only if the retention is known.
     definitions : str, optional
         YAML file, or directory of such files, with the application's definition.
     bootstrap_servers : str, optional
@@ -97,6 +99,9 @@ class StateStoreDataSource(DataSource):
     time_from, time_to : str, optional
         In ms since the epoch or in ISO 8601; `time_to` is exclusive. Reads windows that start in this range, sessions
         that were active in it, or versions that were valid in it. Segments outside the range are not opened.
+    expired : str, optional
+        `true` also reads expired segments of a window or session store, and segments that are left over from another
+        retention. The default is `false`, as in Kafka Streams.
     values : str, optional
         `false` omits the values: the column is null. The default is `true`.
     key_serde, value_serde : str, optional
@@ -153,8 +158,8 @@ class StateStoreDataSource(DataSource):
     as they exist.
 
     A read returns the rows on disk. The owner's rows reach the disk when it commits and flushes, or closes the store.
-    The result includes expired rows whose segment has not been dropped yet. Each database is read as of one moment. If
-    the store is being written to, its segments can be from different moments.
+    The result includes expired rows in segments that have not expired as a whole. Each database is read as of one
+    moment. If the store is being written to, its segments can be from different moments.
 
     Each task that reads a snapshot first fetches its files and checks their SHA-256. Until its rows are read, it needs
     disk space for the whole snapshot, in Spark's local directories (`spark.local.dir`). Segments outside `time_from`
@@ -215,6 +220,10 @@ class StoreOnDisk(InputPartition):
         """Partition of its task; None if its directory does not show it."""
         return self.store.partition
 
+    def segments(self) -> list[int]:
+        """Return the starts (ms) of its segments."""
+        return list(self.store.databases())
+
     def opened(self, wanted: Wanted) -> AbstractContextManager[list[Opened]]:
         """Keep the databases open during the context."""
         return reading(self.store, self.store_format, self.mode, self.lock_wait_s, wanted)
@@ -225,7 +234,7 @@ def stores_at(options: dict[str, str]) -> tuple[Sequence[StoreOnDisk | StoreInAr
     refuse_unknown(options, _OPTIONS, "state_store")
     try:
         if "snapshot" in options:
-            snapshots = snapshots_of(options, (*RANGE_OPTIONS, *DECODING_OPTIONS))
+            snapshots = snapshots_of(options, (*RANGE_OPTIONS, *DECODING_OPTIONS, "expired"))
             return snapshots, definition_in(snapshots, options)
         refuse_without_snapshot(options)
         if "application" in options:
@@ -254,6 +263,11 @@ class StateStoreReader(DataSourceReader):
         self._stores, store = stores_at(options)
         self._layout: Layout = layout_of(options, store, with_offset=False, schema=schema)
         self._range: RowRange = range_of(options, store.store_kind, self._layout.decoding.key_serde)
+        self._expired = flag(options, "expired", False)
+        # Kafka Streams leaves segments of another retention, and our own engine does not.
+        self._may_leave_segments = not {*DEFINITION_OPTIONS[:2], "snapshot"} & {*options}
+        known = not self._may_leave_segments or "retention_ms" in options
+        self._retention_ms = store.retention_ms if known else None
 
     def partitions(self) -> Sequence[InputPartition]:
         """One Spark partition for each store partition."""
@@ -264,7 +278,7 @@ class StateStoreReader(DataSourceReader):
         forget_importers()
         assert isinstance(partition, StoreOnDisk | StoreInArchive)
         try:
-            with partition.opened(self._range.has_segment) as parts:
+            with partition.opened(self._shown_segments(partition)) as parts:
                 if not self._layout.store.rows_are_records:
                     yield from self._versions(partition, parts)
                     return
@@ -272,6 +286,14 @@ class StateStoreReader(DataSourceReader):
                     yield self._shown(partition, batch)
         except OSError as error:
             raise of_os_error(error) from error
+
+    def _shown_segments(self, partition: StoreOnDisk | StoreInArchive) -> Wanted:
+        if not self._layout.store.segmented:
+            return self._range.has_segment
+        starts, left_over = partition.segments(), list[int]()
+        if self._may_leave_segments and self._retention_ms is not None:
+            left_over = left_over_segments(starts, segment_interval_ms(self._retention_ms))
+        return shown_segments(starts, self._range, self._retention_ms, left_over, expired=self._expired)
 
     def _rows(self, part: Opened) -> Iterator[pa.RecordBatch]:
         layout = self._layout.store.store_kind.layout

@@ -85,9 +85,12 @@ class StoreShape(NamedTuple):
     unread
         Why no row of a key-value store could be read; empty if they could.
     overlapping
-        Whether a segment has rows of the time after the start of the next one, so that segments have several lengths.
+        Whether segments have several lengths: one has rows of the time after the start of the next one, or of more time
+        than lies between two others.
     segment_offsets
         By start of a segment: the offset in it, if it is known.
+    segment_spreads_ms
+        By start of a segment in the sample: as `spread_ms` or `time_ordered_ms`, for its rows alone.
     """
 
     directory: Path
@@ -106,6 +109,7 @@ class StoreShape(NamedTuple):
     unread: str = ""
     overlapping: bool = False
     segment_offsets: Mapping[int, int] = {}
+    segment_spreads_ms: Mapping[int, Mapping[str, int]] = {}
 
     @property
     def versioned(self) -> bool:
@@ -145,6 +149,24 @@ class StoreShape(NamedTuple):
         if known is not None and known.layout is not None:
             return self.time_ordered_ms.get(known.ordinary_kin)
         return self.spread_ms.get(kind)
+
+    def unexpired_in_longer(self, kind: str, retention_ms: int, interval_ms: int) -> list[int] | None:
+        """Return the segments that were made longer than an interval, and may have rows that have not expired.
+
+        None if no segment is known to be shorter than the others, so that the interval may be wrong.
+        """
+        known = BUILT_IN.get(kind)
+        name = known.ordinary_kin if known is not None and known.layout is not None else kind
+        found = {start: of[name] for start, of in self.segment_spreads_ms.items() if name in of}
+        longer = [start for start, spread in found.items() if spread >= interval_ms]
+        newest = max(self.starts)
+        if not self.overlapping or not longer or newest in longer or newest not in found:
+            return None
+        # A segment that was not sampled, and is older than a longer one, may be as long.
+        shorter = {*found}.difference(longer)
+        older = [start for start in self.starts if start <= max(longer) and start not in shorter]
+        first_live_ms = newest - retention_ms - max(found.values())
+        return [start for start in older if start >= first_live_ms]
 
     def certain_limit_ms(self, interval_ms: int | None) -> int | None:
         """Farther behind its segment's start than that no row's time lies, whether or not `interval_ms` is right.
@@ -242,6 +264,10 @@ def _shape_of_segments(store: StoreDirectory) -> StoreShape:
         loose = [row._replace(end=row.start + far) for row in sample]
         if (spread := spread_ms(loose)) or time_ordered_spread_ms(loose):
             sample, overlapping = loose, True
+    of_starts = {row.start: [other for other in sample if other.start == row.start] for row in sample}
+    nearest = min((spread or time_ordered_spread_ms(sample)).values(), default=0)
+    if len(segments) > 1 and nearest >= math.gcd(*segments):  # by each reading that fits
+        overlapping = True
     return StoreShape(
         store.directory,
         frozenset(families),
@@ -257,6 +283,9 @@ def _shape_of_segments(store: StoreDirectory) -> StoreShape:
         tuple(segments) == (0,) and newest_format(families) is StoreFormat.PLAIN and are_buffered(sample),
         overlapping=overlapping,
         segment_offsets=of_segments,
+        segment_spreads_ms={
+            start: spread_ms(rows) or time_ordered_spread_ms(rows) for start, rows in of_starts.items()
+        },
     )
 
 

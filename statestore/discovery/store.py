@@ -342,7 +342,7 @@ def _definition(evidence: StoreEvidence, hint: Hint, shape: StoreShape | None) -
             said = said or "retention.ms of its changelog does not tell its own retention"
             raise InputError(f"{said}; {remedy('retention_ms', ('MS',))}")
         if shape is not None:
-            _require_fitting_segments(name, shape, kind, retention_ms, remedy)
+            _require_fitting_segments(name, shape, kind, retention_ms, remedy, said=hint.retention_ms is not None)
             if hint.retention_ms is None:
                 _require_shown_segments(name, shape, retention_ms, remedy)
         fields["retention_ms"] = retention_ms
@@ -366,15 +366,30 @@ def _retention_ms(config: Mapping[str, str], shape: StoreShape | None) -> int | 
     return found if found > 0 else None
 
 
-def _require_fitting_segments(name: str, shape: StoreShape, kind: str, retention_ms: int, remedy: Remedy) -> None:
-    """Refuse a retention that the segments cannot be of."""
+def _require_fitting_segments(
+    name: str, shape: StoreShape, kind: str, retention_ms: int, remedy: Remedy, *, said: bool
+) -> None:
+    """Refuse a retention that the segments cannot be of.
+
+    A stated retention may be shorter than the one that made the older segments. Kafka Streams deletes those with its
+    next write, and until then finds only the first rows of each. Nothing is lost if all of their rows have expired.
+    """
     interval_ms = segment_interval_ms(retention_ms)
     odd = [start for start in shape.starts if start % interval_ms]
     if shape.are_left_over(odd):
         odd = []
     spread_ms = shape.spread_of(kind)
     if not odd and shape.rows and (interval_ms if spread_ms is None else spread_ms) >= interval_ms:
-        odd = list(shape.starts)
+        longer = shape.unexpired_in_longer(kind, retention_ms, interval_ms) if said else None
+        if longer:
+            named = ", ".join(f"{name}.{start}" for start in longer)
+            raise InputError(
+                f"segments {named} were made with a longer retention, and may have rows that have not expired with the "
+                f"present one of {retention_ms} ms. Kafka Streams does not find these rows, and deletes them with one "
+                f"of its next writes. To keep them, stop the application, move {shape.directory} away, and restore the "
+                "store from its changelog"
+            )
+        odd = list(shape.starts) if longer is None else []
     if odd:
         raise InputError(
             f"segment {name}.{odd[0]} does not fit a retention of {retention_ms} ms, which makes segments "

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kafka_streams import Command, KafkaStreams, Store
+from kafka_streams import OLDER_VERSIONS, Command, Driver, KafkaStreams, Store, other_driver
 from shared_state import contents_of
 
 from statestore.changelog.topics import Topics
@@ -72,6 +72,50 @@ class Changed:
         chosen = self.chosen(*stores, retentions=retentions)
         (spec,) = stores_to_restore(chosen, self.topics, kafka_streams="4.3.1")
         return restore(RestoreSpec(spec, RestoreRequest(), "run", 1 << 20)).outcome
+
+
+@pytest.fixture
+def shortened(kafka_streams: Callable[..., KafkaStreams], tmp_path: Path) -> Changed:
+    """An application whose store had a retention of 8 h, and then of 1 h."""
+    found = Changed(kafka_streams(changelog_config={}), tmp_path / "shortened")
+    found.run(8 * HOUR, 0, 4 * HOUR)
+    return found
+
+
+def test_a_shorter_retention_loses_no_row_once_the_longer_segments_have_expired(shortened: Changed) -> None:
+    shortened.run(HOUR, 6 * HOUR, 8 * HOUR)
+    assert shortened.verified().status is Status.UNKNOWN_FORMAT  # the topic keeps the retention of 8 h
+    assert shortened.verified(retentions=("win=1h",)).status is Status.OK
+    assert shortened.verified().status is Status.OK
+
+
+def test_rows_that_a_shorter_retention_takes_from_kafka_streams_are_named_and_restored(shortened: Changed) -> None:
+    """Given a restart in the middle of a segment of 4 h, whose last hour has not expired."""
+    shortened.run(HOUR, 4 * HOUR, 4 * HOUR + HOUR // 3)
+    row = shortened.verified(retentions=("win=1h",))
+    gone = not (shortened.directory / f"win.{START}").exists()
+    assert row.status is (Status.DIVERGED if gone else Status.UNKNOWN_FORMAT), row.detail
+    shutil.rmtree(shortened.directory)
+    assert shortened.restored(DESCRIBED, retentions=("win=1h",)) == "restored"
+    store = Store("win", "window", StoreFormat.TIMESTAMPED, retention_ms=HOUR)
+    contents = shortened.app.read(shortened.state_dir, [store], config=AT_LEAST_ONCE)
+    assert sum(contents.restored.values()) == 0
+    assert sum(map(len, contents.rows.values())) >= 12
+
+
+@pytest.mark.parametrize("version", OLDER_VERSIONS)
+def test_segments_that_an_older_version_leaves_are_named(
+    driver: Driver, bootstrap_servers: str, tmp_path: Path, version: str
+) -> None:
+    app = KafkaStreams(other_driver(driver, version, tmp_path), bootstrap_servers, changelog_config={})
+    found = Changed(app, tmp_path / "state")
+    found.run(HOUR, 0, 2 * HOUR)
+    found.run(8 * HOUR, 2 * HOUR, 6 * HOUR)
+    row = found.verified()
+    assert (row.status, "--retention win=" in row.detail) == (Status.UNKNOWN_FORMAT, True)
+    row = found.verified(retentions=("win=8h",))
+    assert row.status is Status.OK, row.detail
+    assert all(name in row.detail for name in left_over(found))
 
 
 @pytest.fixture(scope="module")

@@ -97,6 +97,27 @@ def test_segments_of_another_length_are_left_over_if_they_are_behind(evidence, b
     assert store.trouble == trouble
 
 
+@pytest.mark.parametrize(
+    ("newest", "overlapping", "said", "expected"),
+    [
+        (12 * HOUR, True, True, None),  # all rows of the longer segment have expired
+        (4 * HOUR + HOUR // 2, True, True, "were made with a longer retention"),
+        (12 * HOUR, False, True, "does not fit a retention of"),
+        (12 * HOUR, True, False, "does not fit a retention of"),
+    ],
+)
+def test_a_shorter_retention_is_asked_about_only_if_rows_may_be_lost(evidence, newest, overlapping, said, expected):
+    """Given a segment of 4 h that is left from a retention of 8 h, which is now 1 h."""
+    starts, last = (0, newest), {"window": 4 * HOUR - 1}
+    shape = windows(last, starts=starts)._replace(
+        overlapping=overlapping, segment_spreads_ms={0: last, newest: {"window": 5}}
+    )
+    how = {"retention_ms": HOUR} if said else {}
+    store = found(evidence(shape, WINDOWED, segmented=True), kind="window", **how)
+    assert store.trouble == (None if expected is None else "needed")
+    assert (expected or "") in store.problem
+
+
 def test_a_retention_that_is_said_goes_before_the_topics(evidence):
     shape = windows({"window": 1}, starts=(0, HOUR))
     assert found(evidence(shape, WINDOWED, segmented=True), retention_ms=2 * HOUR).definition.retention_ms == 2 * HOUR

@@ -84,10 +84,13 @@ def rows_without_work(chosen: Chosen, topics: Topics) -> list[VerifyRow]:
         assert store.changelog is not None, "only its topic is known"
         partitions = [TopicPartition(store.changelog.topic, at) for at in range(store.changelog.partitions or 0)]
         for partition, log in topics.log_ranges(partitions).items():
-            if log.start < log.last_stable:
-                task = f"?_{partition.partition}"  # which sub-topology it is of, no topic tells
-                row = _row(store, task, Status.MISSING, Action.BY_HAND)
-                rows.append(row.model_copy(update={"start": log.start, "end": log.last_stable}))
+            task = f"?_{partition.partition}"  # which sub-topology it is of, no topic tells
+            row = _row(store, task, Status.MISSING, Action.BY_HAND)
+            expires = store.changelog.deleted_after_ms is not None
+            if log.start == log.last_stable and (log.start == 0 or expires):
+                empty = "it has no directory, and its changelog has no records"
+                row = row.model_copy(update={"status": Status.EMPTY, "action": Action.NONE, "detail": empty})
+            rows.append(row.model_copy(update={"start": log.start, "end": log.last_stable}))
     return rows
 
 

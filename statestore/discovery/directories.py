@@ -41,7 +41,11 @@ def applications_in(state_dir: Path) -> list[str]:
 def unusable_applications(state_dir: Path) -> list[LeftAlone]:
     """Return the directories that have tasks in them, as those of applications, and cannot be looked into."""
     found = [(path, _problem(path)) for path in _directories(state_dir)] if state_dir.is_dir() else []
-    return [LeftAlone(path, reason) for path, reason in found if reason is not None and _has_tasks(path)]
+    return [
+        LeftAlone(path, reason)
+        for path, reason in found
+        if reason is not None and (_has_tasks(path) or _is_dangling(path))
+    ]
 
 
 def tasks_in(state_dir: Path, application: str) -> list[TaskId]:
@@ -74,6 +78,9 @@ def stores_in(state_dir: Path, application: str) -> tuple[list[LiveStore], list[
                 raise InputError(f"{path} is a symbolic link, expected a directory; name the state directory itself")
         for path in _directories(task_dir):
             segmented = path.name != KEY_VALUE_DIRECTORY
+            if _is_dangling(path) and not segmented:
+                others.append(LeftAlone(path, "it is a symbolic link to a directory that does not exist"))
+                continue
             for store in [path] if segmented else _directories(path):
                 if store.name.startswith(".") and not _is_store(store):
                     continue  # such as the snapshots of a file system
@@ -203,7 +210,9 @@ def _checked(what: str, name: str) -> str:
 
 def _has_tasks(path: Path) -> bool:
     """Return whether a directory has directories of tasks in it."""
-    return path.name != OWN_DIRECTORY and any(_task(found.name) is not None for found in _directories(path))
+    if path.name == OWN_DIRECTORY or not path.is_dir():
+        return False
+    return any(_task(found.name) is not None for found in _directories(path))
 
 
 def _is_store(path: Path) -> bool:
@@ -239,4 +248,9 @@ def _task(name: str) -> TaskId | None:
 
 
 def _directories(path: Path) -> Iterator[Path]:
-    return (found for found in sorted(path.iterdir()) if found.is_dir())
+    """Yield the directories, and links to what does not exist, such as a disk that is not mounted."""
+    return (found for found in sorted(path.iterdir()) if found.is_dir() or _is_dangling(found))
+
+
+def _is_dangling(path: Path) -> bool:
+    return path.is_symlink() and not path.exists()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from statestore.changelog.group import GroupOffset, commit_offsets
+from statestore.changelog.topics import Topics
 from statestore.cli.app import main
 from statestore.formats.commit_metadata import CommitMetadata, encode
 from statestore.model import TopicPartition
@@ -92,6 +93,32 @@ def test_a_topic_that_may_be_of_another_application_is_not_judged_until_the_user
     assert command("partitions", "--acknowledge", "v2-x")[0] == 0
     code, report = command("verify")
     assert (code, ("v2-x", "UNKNOWN_FORMAT", "none", True) in statuses(report)) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("config", "cut", "expected"),
+    [
+        ({"cleanup.policy": "compact"}, False, ("EMPTY", "none")),
+        ({"cleanup.policy": "delete"}, True, ("EMPTY", "none")),
+        ({"cleanup.policy": "delete", "retention.ms": "-1"}, True, ("MISSING", "manual")),
+    ],
+    ids=["never written", "expired", "cut"],
+)
+def test_a_store_whose_changelog_is_empty_has_a_row(
+    command: Command,
+    application: str,
+    bootstrap_servers: str,
+    config: dict[str, str],
+    cut: bool,
+    expected: tuple[str, str],
+) -> None:
+    """Given a changelog without records, and no directory."""
+    topic = create_topic(bootstrap_servers, f"{application}-idle-changelog", config=config)
+    if cut:
+        produce(bootstrap_servers, topic, [(b"a", b"1")])
+        Topics(bootstrap_servers).delete_records({TopicPartition(topic, 0): 1})
+    _, report = command("verify")
+    assert ("idle", *expected, False) in statuses(report)
 
 
 def test_only_what_is_not_judged_can_be_acknowledged(command: Command) -> None:

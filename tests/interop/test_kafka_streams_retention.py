@@ -114,8 +114,16 @@ def test_segments_that_an_older_version_leaves_are_named(
     row = found.verified()
     assert (row.status, "--retention win=" in row.detail) == (Status.UNKNOWN_FORMAT, True)
     row = found.verified(retentions=("win=8h",))
-    assert row.status is Status.OK, row.detail
     assert all(name in row.detail for name in left_over(found))
+    # Before 4.3, offsets are not in the segments, so Kafka Streams does not notice that it has lost rows.
+    store = Store("win", "window", StoreFormat.TIMESTAMPED, retention_ms=8 * HOUR)
+    shown = sum(map(len, app.read(found.state_dir, [store], config=AT_LEAST_ONCE).rows.values()))
+    assert row.contents is not None
+    assert (row.status, row.contents.equal, row.contents.only_in_log) == (
+        Status.OK if shown == 72 else Status.DIVERGED,
+        shown,
+        72 - shown,
+    )
 
 
 @pytest.fixture(scope="module")

@@ -870,6 +870,19 @@ def test_a_directory_with_tasks_that_cannot_be_looked_into_is_named(tmp_path):
     assert [other.path.name for other in stores_in(tmp_path, "app")[1]] == ["__topology__"]
 
 
+def test_a_link_to_a_disk_that_is_not_mounted_is_named(tmp_path):
+    tasks = tmp_path / "app" / "0_0", tmp_path / "app" / "0_1"
+    for task, link in zip(tasks, ("rocksdb/totals", "rocksdb"), strict=True):
+        (task / link).parent.mkdir(parents=True)
+        (task / link).symlink_to(tmp_path / "not-mounted")
+    (tmp_path / "other").symlink_to(tmp_path / "not-mounted")
+    assert [other.path.name for other in unusable_applications(tmp_path)] == ["other"]
+    assert [other.path.name for other in stores_in(tmp_path, "app")[1]] == ["totals", "rocksdb"]
+    (tmp_path / "app" / "0_2").symlink_to(tmp_path / "not-mounted")
+    with pytest.raises(InputError, match="is a symbolic link"):
+        stores_in(tmp_path, "app")
+
+
 @pytest.mark.parametrize("linked", ["app", "app/0_0"])
 def test_a_linked_application_or_task_is_refused(tmp_path, linked):
     (tmp_path / "real" / "0_0").mkdir(parents=True)

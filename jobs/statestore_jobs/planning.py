@@ -46,7 +46,7 @@ def prepare(
         The applications, as the catalogue has them or as it had them at a pin. Their topics are looked up in the
         catalogue of now: a repair since then counts.
     claims
-        Claims that were read before; None: they are read. One that is to be written is read again first.
+        Claims read before. If None, they are read now. Before a claim is written, it is read again.
 
     Raises
     ------

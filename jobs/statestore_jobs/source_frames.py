@@ -174,7 +174,7 @@ def store_options(specs: Sequence[StorePartitionSpec], read: Literal["locked", "
         "store": store.name,
         "partitions": _listed(specs),
         "read": read,
-        "expired": "true",  # rules of their own say which rows are compared
+        "expired": "true",  # a comparison excludes expired rows itself
         **kind_options(store),
     }
 

@@ -1,4 +1,4 @@
-"""Whose transaction holds back the last stable offset of a partition, and what ends it; who writes with transactions.
+"""Finds the transaction that holds back a partition, and the transactional ids of the producers of topics.
 
 confluent-kafka has none of the requests for it (KIP-664), so they go through kafka-python. An open transaction is
 looked for only when a task has failed already: whatever goes wrong in here costs the answer, never the error that is to

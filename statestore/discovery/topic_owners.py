@@ -31,7 +31,7 @@ from statestore.errors import InputError, StateStoreError
 from statestore.formats.commit_metadata import is_metadata
 from statestore.model import TopicPartition, changelog_topic
 
-#: What follows the application's name and a hyphen in a transactional id: process and thread, or before 3.0 the task.
+#: Rest of a transactional id after the application's name and a hyphen: process and thread, or the task (before 3.0).
 _PRODUCER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-\d+|\d+_\d+")
 
 

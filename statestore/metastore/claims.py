@@ -98,7 +98,7 @@ def require_own(
     taken_from
         A service id whose applications may be taken over.
     claims
-        The claims, if they are known; None: they are read.
+        Claims that are already known. If None, they are read now.
 
     Raises
     ------

@@ -192,6 +192,11 @@ def later_changelog(application: str, store: str, number: int) -> str:
     return f"{changelog_topic(application, store)}-{number}"
 
 
+def commit_numbers(application: str, store: str) -> str:
+    """Name under which a store without a changelog keeps the number of its last commit. No topic has this name."""
+    return f"{application}-{store}-commits"
+
+
 def changelog_number(application: str, store: str, topic: str) -> int | None:
     """Return which of a store's changelogs a topic is, 1 for the first; None if its name is not one of them."""
     first = changelog_topic(application, store)

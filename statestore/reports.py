@@ -35,13 +35,14 @@ class Status(StrEnum):
     UNKNOWN_FORMAT = "UNKNOWN_FORMAT"
     OLD_FORMAT = "OLD_FORMAT"
     STALE = "STALE"
+    UNLOGGED = "UNLOGGED"
     UNDETERMINED = "UNDETERMINED"
     LOCKED = "LOCKED"
 
     @property
     def healthy(self) -> bool:
         """True if no action is needed."""
-        return self in (Status.OK, Status.EMPTY, Status.OLD_FORMAT, Status.STALE)
+        return self in (Status.OK, Status.EMPTY, Status.OLD_FORMAT, Status.STALE, Status.UNLOGGED)
 
     @property
     def is_found_by_rows(self) -> bool:

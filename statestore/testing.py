@@ -46,7 +46,7 @@ class TopologyTestDriver:
     partitions
         Number of partitions of the input topic.
     engine
-        Engine of every store, such as `in_memory`. The default is that of the definition.
+        Engine of every store that has a changelog, such as `in_memory`. The default is that of the definition.
 
     Raises
     ------
@@ -262,5 +262,6 @@ def _application(
             raise DefinitionError(f"this does not define an application: {error}") from error
     if engine is None:
         return definition
-    stores = tuple(store.model_copy(update={"engine": engine}) for store in definition.stores)
+    changed = {"engine": engine}
+    stores = tuple(store.model_copy(update=changed) if store.logged else store for store in definition.stores)
     return definition.model_copy(update={"stores": stores})

@@ -154,7 +154,7 @@ def _changelogs(arguments: Sequence[str]) -> dict[str, str]:
     from statestore.metastore.metastore import Metastore
 
     definition = Metastore.of(load_settings()).require_running().catalogue.entry(arguments[2]).definition
-    return {store.name: store.changelog_of(definition.name) for store in definition.stores}
+    return {store.name: store.changelog_of(definition.name) for store in definition.logged_stores}
 
 
 def _begun(arguments: Sequence[str]) -> RewriteJournal | None:

@@ -174,6 +174,8 @@ def _why_not_judged(spec: StorePartitionSpec) -> str | None:
             return "it is only in memory, and has no changelog yet"
         if not spec.store.rows_are_records:
             return "it is only in memory, and a versioned store is not the fold of its changelog's last records"
+    if not spec.store.logged:
+        return "it has no changelog (logged: false), so there is nothing that its rows could be compared with"
     if spec.store.supplied and lives_in_archive(spec):
         return "it is a custom store on nodes with their own disks: its files in the archive have an unknown format"
     return None

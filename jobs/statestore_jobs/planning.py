@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from statestore.archive.archive import archive_of
 from statestore.changelog.topics import Topic, Topics
 from statestore.config import Settings
-from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.application import ApplicationDefinition, require_shared_directory
 from statestore.discovery.changelogs import changelog_spec
 from statestore.errors import TopicMismatchError
 from statestore.metastore.catalogue import Catalogue
@@ -144,8 +144,9 @@ def task_specs(
     progress
         Directory in which the tasks say how far they are.
     """
+    require_shared_directory(application, node_local=settings.node_local_state)
     part = application.subtopologies[subtopology]
-    names = {store.name: store.changelog_of(application.name) for store in part.stores}
+    names = {store.name: store.changelog_of(application.name) for store in part.stores if store.logged}
     found = topics.describe([part.input_topic, part.offsets_topic, *names.values()])
     repartitions = [repartition_topic(application.name, item.store) for item in part.regrouped]
     configs = topics.topic_configs([*names.values(), *repartitions, *written_topics(application)])

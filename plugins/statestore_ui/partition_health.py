@@ -26,6 +26,7 @@ _LEVELS: dict[Status, Level] = {
     Status.EMPTY: "good",
     Status.OLD_FORMAT: "notice",
     Status.STALE: "notice",
+    Status.UNLOGGED: "notice",
     Status.LOCKED: "busy",
     Status.LAGGING: "warn",
 }

@@ -221,8 +221,9 @@ def drop(
         if not store:
             release(service.topics, application, service.service_id)
     definition = entry.definition
-    names = [definition.store(store).changelog_of(application)] if store else internal_topic_names(definition)
-    output.say(output.console(), f"its topics ({', '.join(names)}) and directories were not deleted")
+    dropped = [found for found in definition.logged_stores if found.name == store]
+    names = [found.changelog_of(application) for found in dropped] if store else internal_topic_names(definition)
+    output.say(output.console(), f"its topics ({', '.join(names) or 'none'}) and directories were not deleted")
     step = f"statestore drift{next_steps.carried()}"
     output.say_next([(step, "list them, with the commands that remove them")])
 

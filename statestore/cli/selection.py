@@ -276,7 +276,7 @@ def choose(asked: PartitionSelection, topics: Topics, *, certain: bool = False) 
     defined_topics = {
         store.changelog_of(application.name): application.name
         for application in definitions.values()
-        for store in application.stores
+        for store in application.logged_stores
     }
     discovered: list[DiscoveredStore] = []
     for name in others:

@@ -9,7 +9,7 @@ from pydantic import Field
 from statestore.definitions.aggregation import AggregationDefinition
 from statestore.definitions.fields import Definition, Engine, Guarantee, Reference
 from statestore.definitions.store import StoreDefinition
-from statestore.errors import UnknownStoreError
+from statestore.errors import InputError, UnknownStoreError
 from statestore.kinds.known import BUILT_IN
 from statestore.model import (
     Name,
@@ -34,6 +34,7 @@ _MAX_TOPIC = 249
 FITS_TOGETHER = object()
 CHECKED_STORE_FIELDS = (
     "name",
+    "logged",
     "kind",
     "format",
     "changelog",
@@ -86,6 +87,25 @@ def require_usable_by_tasks(store: StoreDefinition) -> None:
         )
     if store.format is StoreFormat.TIMESTAMPED_IN_DEFAULT:
         raise ValueError(f"store {store.name}: format {store.format} is only for time-ordered windows")
+
+
+def require_shared_directory(definition: ApplicationDefinition, *, node_local: bool) -> None:
+    """Refuse stores without a changelog where each node has its own state directory.
+
+    There, the archive has the stores, and a task applies the changelog to the newest snapshot.
+
+    Raises
+    ------
+    InputError
+        Naming the stores.
+    """
+    found = [store.name for store in definition.stores if not store.logged]
+    if node_local and found:
+        raise InputError(
+            f"application {definition.name}: {', '.join(found)}: logged: false needs one state directory for all "
+            "nodes, and STATESTORE_NODE_LOCAL_STATE is set. On another node, a store without a changelog could not be "
+            "brought up to date"
+        )
 
 
 class ApplicationDefinition(Definition):
@@ -154,6 +174,7 @@ class ApplicationDefinition(Definition):
         self._topics_and_stores_are_distinct()
         self._changelogs_are_their_stores()
         self._stores_are_not_of_the_dsl_alone()
+        self._unlogged_stores_commit_with_kafka()
         self._stream_times_fit_into_a_commit()
         self._aggregations_fit_their_stores()
 
@@ -164,13 +185,13 @@ class ApplicationDefinition(Definition):
             raise ValueError("expected at least one store, found none")
 
     def _topics_have_names_for_kafka(self) -> None:
-        named = {changelog_topic(self.name, store.name) for store in self.stores}
+        named = {changelog_topic(self.name, store.name) for store in self.logged_stores}
         named |= {
             input_offsets_topic(self.name, repartition_topic(self.name, item.store))
             for item in self.aggregations
             if item.group_by is not None
         }
-        longest = max(named, key=len)
+        longest = max(named, key=len, default="")
         if len(longest) > _MAX_TOPIC:
             raise ValueError(
                 f"the names of the application and of a store are too long together: topic {longest!r:.280} has "
@@ -182,7 +203,7 @@ class ApplicationDefinition(Definition):
         if len(set(names)) != len(names):
             raise ValueError(f"store names must be distinct, found {names}")
         sent_to = {*self.output_topics, *(item.output_topic for item in self.aggregations)} | {self.dead_letter_topic}
-        taken = {self.input_topic, *(store.changelog_of(self.name) for store in self.stores)}
+        taken = {self.input_topic, *(store.changelog_of(self.name) for store in self.logged_stores)}
         taken |= {repartition_topic(self.name, item.store) for item in self.aggregations}
         if mixed := sorted(taken.intersection(sent_to)):
             raise ValueError(
@@ -202,6 +223,21 @@ class ApplicationDefinition(Definition):
     def _stores_are_not_of_the_dsl_alone(self) -> None:
         for store in self.stores:
             require_usable_by_tasks(store)
+
+    def _unlogged_stores_commit_with_kafka(self) -> None:
+        for store in self.stores:
+            if store.logged:
+                continue
+            if store.engine != "txn_rocksDB":
+                raise ValueError(
+                    f"store {store.name}: logged: false needs the engine txn_rocksDB, found {store.engine}. Without a "
+                    "changelog, a commit can only be completed or discarded as a whole, and only on disk"
+                )
+            if self.processing_guarantee != "exactly_once_v2":
+                raise ValueError(
+                    f"store {store.name}: logged: false needs processing_guarantee exactly_once_v2, found "
+                    f"{self.processing_guarantee}. The Kafka transaction decides whether a commit counts"
+                )
 
     def _stream_times_fit_into_a_commit(self) -> None:
         # Only subtopology 0 may have many stores: those behind a repartition topic have one each.
@@ -246,6 +282,11 @@ class ApplicationDefinition(Definition):
         )
         # With the stores, all that must be true of an application is checked again.
         return ApplicationDefinition.model_validate(self.model_copy(update={"stores": stores}).model_dump())
+
+    @property
+    def logged_stores(self) -> tuple[StoreDefinition, ...]:
+        """Stores that have a changelog."""
+        return tuple(store for store in self.stores if store.logged)
 
     @property
     def publishes_snapshots(self) -> bool:

@@ -12,7 +12,7 @@ from statestore.kinds.known import BUILT_IN
 from statestore.model import check_name
 
 #: Fields that came later. While they say nothing they are left out, so that a catalogue is what it was before them.
-_CAME_LATER = frozenset({"supplier", "rocksdb_config_setter", "ttl_ms"})
+_CAME_LATER = frozenset({"supplier", "rocksdb_config_setter", "ttl_ms", "logged"})
 
 
 class Definition(BaseModel):
@@ -21,7 +21,11 @@ class Definition(BaseModel):
     @model_serializer(mode="wrap")
     def _without_what_came_later(self, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = serialized(self)
-        return {name: value for name, value in fields.items() if value is not None or name not in _CAME_LATER}
+        return {
+            name: value
+            for name, value in fields.items()
+            if name not in _CAME_LATER or value is not type(self).model_fields[name].default
+        }
 
 
 def _check_printable(text: str) -> str:

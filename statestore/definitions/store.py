@@ -11,8 +11,13 @@ from statestore.formats.value_format import ValueFormat
 from statestore.kinds.key_value import KEY_VALUE
 from statestore.kinds.kind import StoreKind
 from statestore.kinds.known import BUILT_IN, kind_of
+from statestore.kinds.session import SESSION
 from statestore.kinds.versioned import VERSIONED
-from statestore.model import Name, StoreFormat, changelog_topic
+from statestore.kinds.window import WINDOW
+from statestore.model import Name, StoreFormat, changelog_topic, commit_numbers
+
+#: Kinds of stores that can do without a changelog.
+UNLOGGED_KINDS = (KEY_VALUE.name, WINDOW.name, SESSION.name)
 
 
 class StoreDefinition(Definition):
@@ -45,6 +50,8 @@ class StoreDefinition(Definition):
         Suite with its own rules: the name of a suite in expectations/suites, or the absolute path of a JSON file.
     owner
         Person or team to contact.
+    logged
+        Whether the store has a changelog. Without one, only a snapshot can replace a lost store.
     partitions
         Number of partitions that the topic of its tasks must have, if `apply` is to check it.
     changelog
@@ -66,6 +73,7 @@ class StoreDefinition(Definition):
     value_serde: SerdeName = "bytes"
     expectations: Suite | None = Field(default=None, description="suite by which the store is validated")
     owner: Line | None = None
+    logged: bool = True
     partitions: int | None = Field(default=None, ge=1, le=10_000)
     changelog: str | None = Field(default=None, max_length=249)
 
@@ -86,7 +94,12 @@ class StoreDefinition(Definition):
         return self.supplier is not None
 
     def changelog_of(self, application: str) -> str:
-        """Return the name of its changelog topic in an application."""
+        """Return the name of its changelog topic in an application.
+
+        A store without a changelog has no such topic. It keeps the number of its last commit under this name.
+        """
+        if not self.logged:
+            return commit_numbers(application, self.name)
         return self.changelog or changelog_topic(application, self.name)
 
     @property
@@ -127,7 +140,24 @@ class StoreDefinition(Definition):
                 "ttl_ms goes by the timestamps of rows: expected a key-value store with format timestamped or headers, "
                 "and without a supplier. Window and session stores have retention_ms"
             )
+        if not self.logged:
+            self._check_unlogged()
         if self.supplier is not None and self.kind == VERSIONED.name:
             raise ValueError("a versioned store has no supplier: its layout is known, and the jobs rely on it")
         if self.supplier is not None and self.retain_duplicates:
             raise ValueError("a supplier's store cannot retain duplicates: its changes could not be replayed or undone")
+
+    def _check_unlogged(self) -> None:
+        """Refuse settings that need a changelog."""
+        refused = [
+            (self.kind not in UNLOGGED_KINDS, f"kind {self.kind}: expected {', '.join(UNLOGGED_KINDS)}"),
+            (
+                self.supplier is not None,
+                "supplier: a commit must be completed after a crash, and its layout is unknown",
+            ),
+            (self.ttl_ms is not None, "ttl_ms: old rows are found by the changelog"),
+            (self.retain_duplicates, "retain_duplicates: only the changelog numbers duplicates again after a restart"),
+            (self.changelog is not None, "changelog: the store has none"),
+        ]
+        if found := [why for wrong, why in refused if wrong]:
+            raise ValueError(f"a store with logged: false cannot have {'; '.join(found)}")

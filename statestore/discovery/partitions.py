@@ -83,7 +83,7 @@ def select_store_partitions(
     failed: dict[str, InputError] = {}
     most = 0
     for application in applications:
-        names = [store.changelog_of(application.name) for store in application.stores]
+        names = [store.changelog_of(application.name) for store in application.logged_stores]
         inputs = [part.input_topic for part in application.subtopologies]
         found = topics.describe([*inputs, *names])
         try:
@@ -98,7 +98,7 @@ def select_store_partitions(
             if (store.engine == "in_memory" and not in_memory) or (wanted_stores and store.name not in wanted_stores):
                 continue
             part = application.subtopology_of(store.name)
-            topic = found.get(store.changelog_of(application.name))
+            topic = found.get(store.changelog_of(application.name)) if store.logged else None
             # If the repartition topic is missing, count the changelog's partitions. Without both, no task has run.
             counted = found.get(part.input_topic, topic)
             count = 0 if counted is None else counted.partitions

@@ -11,7 +11,8 @@ Partition 0 also has the claim of the application's catalogue, with the key `cat
 
 `offset` is the next to read; `topic_id` tells an input topic that was recreated; `sequence` grows with each commit.
 Times are ms since the epoch: the largest timestamp of the input, and the stream times of window and session stores.
-`changelogs` has the topic id of the changelog of each store that has anything.
+`changelogs` has the topic id of the changelog of each store that has anything. `unlogged` has, of each store without a
+changelog that has anything, the sequence of the last commit that changed it. It is left out if there is no such store.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class InputOffset(BaseModel):
         ms since the epoch; -1 before the first record.
     changelogs
         Topic id of the changelog of each store of the task that had anything.
+    unlogged
+        Sequence of the last commit that changed each store without a changelog that had anything.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -54,6 +57,7 @@ class InputOffset(BaseModel):
     stream_time: int = UNKNOWN_TIME
     store_times: dict[str, int] = {}
     changelogs: dict[str, str] = {}
+    unlogged: dict[str, int] = {}
 
     @classmethod
     def of(
@@ -63,6 +67,7 @@ class InputOffset(BaseModel):
         sequence: int,
         times: CommitMetadata,
         changelogs: Mapping[str, str] = MappingProxyType({}),
+        unlogged: Mapping[str, int] = MappingProxyType({}),
     ) -> Self:
         """Return the value for a commit with these stream times."""
         return cls(
@@ -72,6 +77,7 @@ class InputOffset(BaseModel):
             stream_time=times.partition_time,
             store_times=dict(times.times),
             changelogs=dict(changelogs),
+            unlogged=dict(unlogged),
         )
 
     def is_of(self, topic_id: str | None) -> bool:
@@ -85,7 +91,7 @@ class InputOffset(BaseModel):
 
     def encode(self) -> bytes:
         """Return the value of its record."""
-        return self.model_dump_json().encode()
+        return self.model_dump_json(exclude=None if self.unlogged else {"unlogged"}).encode()
 
 
 def decode(value: bytes) -> InputOffset:

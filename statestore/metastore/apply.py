@@ -12,7 +12,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from statestore.changelog.topics import Topics
-from statestore.definitions.application import ApplicationDefinition
+from statestore.config import is_node_local
+from statestore.definitions.application import ApplicationDefinition, require_shared_directory
 from statestore.errors import InvalidCommandError, StateStoreError, TopicMismatchError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.claims import require_own, write_claims
@@ -55,9 +56,13 @@ def plan_definitions(
         If the topics of one do not fit it; the message tells all that is wrong with any of them.
     InvalidCommandError
         If one cannot be applied to the catalogue.
+    InputError
+        If one has a store without a changelog, and each node has its own state directory.
     """
     resolved, problems = [], []
+    node_local = is_node_local()
     for definition in definitions:
+        require_shared_directory(definition, node_local=node_local)
         entry = catalogue.applications.get(definition.name)
         definition = with_known_changelogs(definition, entry)
         try:

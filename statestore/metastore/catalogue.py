@@ -239,6 +239,8 @@ class Rebuild:
                     f"the changelog of {name}/{of} is {now}, expected {new.before}: another writer has changed it "
                     "since. Check it, then run again"
                 )
+            if not stores[of].logged:
+                raise InvalidCommandError(f"{name}/{of} has no changelog (logged: false), so it cannot get another one")
             if changelog_number(name, of, new.topic) is None:
                 raise InvalidCommandError(
                     f"{new.topic} is not a valid changelog name for {name}/{of}; expected {changelog_topic(name, of)}, "

@@ -68,6 +68,7 @@ def internal_topics(definition: ApplicationDefinition, partitions: Mapping[str, 
         InternalTopic(store.changelog_of(definition.name), partitions[part.input_topic], changelog_config(store))
         for part in parts
         for store in part.stores
+        if store.logged
     ]
     offsets = (InternalTopic(part.offsets_topic, partitions[part.input_topic], OFFSETS_CONFIG) for part in parts)
     sent = (InternalTopic(name, partitions[name], REPARTITION_CONFIG) for name in repartitions)

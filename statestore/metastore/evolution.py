@@ -18,7 +18,7 @@ from statestore.metastore.commands import Entry, PutApplication
 from statestore.model import input_offsets_topic, repartition_topic
 
 #: Fields of a store that decide on keys and segments of its rows.
-_SETTLED = ("kind", "window_size_ms", "retention_ms", "retain_duplicates", "segment_interval_ms")
+_SETTLED = ("kind", "window_size_ms", "retention_ms", "retain_duplicates", "segment_interval_ms", "logged")
 _settled = attrgetter(*_SETTLED)
 #: All of a store that `_other_settings` and `_other_changelog` look at.
 _compared = attrgetter(*_SETTLED, "format", "changelog")
@@ -59,7 +59,7 @@ class _Home(NamedTuple):
 
 def internal_topic_names(definition: ApplicationDefinition) -> tuple[str, ...]:
     """Return the names of the application's changelogs, repartition topics, and topics of input offsets."""
-    changelogs = [store.changelog_of(definition.name) for store in definition.stores]
+    changelogs = [store.changelog_of(definition.name) for store in definition.logged_stores]
     repartitions = [topic for topic in topics_read(definition) if topic != definition.input_topic]
     offsets = [input_offsets_topic(definition.name, topic) for topic in (None, *repartitions)]
     return (*changelogs, *repartitions, *offsets)

@@ -40,10 +40,13 @@ def rare_snapshots(archive: ArchiveSpec, view: View, topics: Topics, now_ms: int
     objects = archive.open()
     result = []
     for application, entry in view.catalogue.applications.items():
-        named = {store.name: store.changelog_of(application) for store in entry.definition.stores}
+        named = {store.name: store.changelog_of(application) for store in entry.definition.logged_stores}
+        unlogged = {store.name for store in entry.definition.stores if not store.logged}
         apart_ms: dict[str, int] = {}
         for directory, found in histories(objects, archive.cluster, application).items():
             store = directory.store_partition.store
+            if store in unlogged:
+                continue
             topic = named.get(store, changelog_topic(application, store))
             apart_ms[topic] = max(apart_ms.get(topic, 0), _apart_ms(found, now_ms))
         there = topics.describe(list(apart_ms))

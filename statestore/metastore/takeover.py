@@ -61,7 +61,7 @@ def require_own_logs(topics: Topics, old: Entry | None, new: PutApplication, kno
     """
     name = new.definition.name
     had = set() if old is None else {store.name for store in old.definition.stores}
-    added = {store.changelog_of(name): store.name for store in new.definition.stores if store.name not in had}
+    added = {store.changelog_of(name): store.name for store in new.definition.logged_stores if store.name not in had}
     _require_latest(topics, name, added, known)
     made_for = {
         added[topic.name]: known[topic.name, topic.topic_id]

@@ -58,6 +58,7 @@ def release(paths: TaskPaths, store: str, label: str) -> None:
     require_alone(paths)
     remove_tree(paths.quarantine(store, label))
     remove_tree(paths.quarantined_segments(store, label))
+    remove_tree(paths.quarantined_commits(store, label))
     remove_durably(paths.quarantined_own(store, label))
 
 

@@ -22,6 +22,7 @@ def staged_context(store: StorePartitionSpec, *, read_only: bool) -> StoreContex
         task_directory=staged.parent,
         own_directory=store.paths.staged_own,
         changelogs={store.store.name: store.partitions},
+        logged=store.store.logged,
         exactly_once=False,  # what was left open here was left by us, and is built anew
         directories={store.store.name: staged},
         read_only=read_only,

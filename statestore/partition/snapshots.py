@@ -49,7 +49,16 @@ from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.seal import Seal, check_seal
 
 #: What the definitions of a store and of its snapshot must have in common.
-_SAME = {"kind", "format", "retention_ms", "window_size_ms", "retain_duplicates", "segment_interval_ms", "supplier"}
+_SAME = {
+    "kind",
+    "format",
+    "retention_ms",
+    "window_size_ms",
+    "retain_duplicates",
+    "segment_interval_ms",
+    "supplier",
+    "logged",
+}
 #: In a manifest: what the stores of its task were built for (`tasks/shape.py`).
 SHAPE = "shape"
 #: Bytes of a file that a manifest has in itself, and of all of them together: each would cost requests of its own.
@@ -258,6 +267,8 @@ def snapshot_loss(spec: StorePartitionSpec, snapshot: Manifest) -> Lost:
     KafkaUnavailableError
         If Kafka does not answer.
     """
+    if not spec.store.logged:
+        return Lost(Loss.LIKELY, "it has no changelog")
     if spec.changelog is None:
         return Lost(Loss.LIKELY, f"changelog topic {spec.partition.topic} does not exist")
     servers, timeout_s, where = spec.bootstrap_servers, spec.kafka_timeout_s, spec.partition
@@ -354,6 +365,9 @@ def inadmissible(
     now_ms
         The brokers' time, ms since the epoch.
     """
+    if not spec.store.logged:
+        differing = unlike(spec, snapshot)
+        return f"it is {differing}" if differing else None
     if spec.changelog is None:
         return f"changelog topic {spec.partition.topic} does not exist"
     if differing := unlike(spec, snapshot):

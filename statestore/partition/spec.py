@@ -143,7 +143,10 @@ class StorePartitionSpec(BaseModel):
 
     @property
     def partition(self) -> TopicPartition:
-        """The store partition's part of the changelog; of a global store's several the first."""
+        """The store partition's part of the changelog; of a global store's several the first.
+
+        Of a store without a changelog: where it keeps the number of its last commit.
+        """
         topic = self.store.changelog_of(self.application) if self.changelog is None else self.changelog.topic
         return TopicPartition(topic, self.task.partition)
 
@@ -166,6 +169,7 @@ class StorePartitionSpec(BaseModel):
             self.paths,
             read_only=read_only,
             exactly_once=self.exactly_once,
+            logged=self.store.logged,
             changelogs=own,
             without_left_over_segments=not self.owned,
         )

@@ -135,8 +135,10 @@ class _Logs:
         """Tell whether a snapshot may be the only copy of something that its log can no longer give.
 
         A later snapshot of the same generation and topic grew from the same store. So what nothing rules out
-        (`Loss.UNPROVEN`) is in that one, too.
+        (`Loss.UNPROVEN`) is in that one, too. Without a changelog, that one has all that the store has committed since.
         """
+        if not snapshot.definition.logged:
+            return newest.generation != snapshot.generation or newest.record.topic_id != snapshot.record.topic_id
         loss = self._loss(snapshot)
         if loss is not Loss.UNPROVEN:
             return loss is Loss.LIKELY

@@ -51,6 +51,7 @@ from statestore.recovery.restore import begin_ranges, failed, in_row, restore, r
 from statestore.recovery.restore_progress import RESTORES, RestoreProgressWriter, progress_label
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import OffsetRange
+from statestore.recovery.unlogged import plan_unlogged, require_changelog
 from statestore.reports import Action, RestorePlanRow, RestoreRow, VerifyRow
 from statestore.verification.check import verify
 from statestore.verification.logs import AskedLogs
@@ -126,6 +127,7 @@ def require_points(restores: Sequence[RestoreSpec]) -> None:
     """
     for spec in restores:
         if spec.request.mode == "as-of":
+            require_changelog(spec)
             as_of, target = point_and_target(spec)
             if not require_free_target(target, spec.store.state_dir, as_of) and built_before(in_target(spec)):
                 continue  # whatever the log has lost since
@@ -206,7 +208,9 @@ def restore_many(
 
 
 def _plan_task(specs: Sequence[RestoreSpec]) -> _Planned:
-    return _Planned(rows=tuple(map(plan_restore, specs)))
+    return _Planned(
+        rows=tuple(plan_restore(spec, None if spec.store.store.logged else plan_unlogged) for spec in specs)
+    )
 
 
 def _restore_tasks(specs: Sequence[RestoreSpec]) -> _Restored:

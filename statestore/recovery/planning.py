@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -291,12 +291,20 @@ def sample_places(start: int, end: int, samples: int = _SAMPLES) -> Iterator[tup
         yield middle, middle + _SAMPLE_OFFSETS
 
 
-def plan_restore(spec: RestoreSpec) -> RestorePlanRow:
-    """Say what `restore` would do with a store partition; why it would refuse becomes part of the row."""
+def plan_restore(
+    spec: RestoreSpec, planned: Callable[[RestoreSpec, RestorePlanRow], RestorePlanRow] | None = None
+) -> RestorePlanRow:
+    """Say what `restore` would do with a store partition; why it would refuse becomes part of the row.
+
+    Parameters
+    ----------
+    planned
+        Plans it in another way; None: by its changelog.
+    """
     store = spec.store
     row = RestorePlanRow(application=store.application, store=store.store.name, task=str(store.task))
     try:
-        return _planned(spec, row)
+        return (planned or _planned)(spec, row)
     except (StateStoreError, OSError) as error:
         return row.model_copy(update={"failure": Failure.of(error)})
 

@@ -61,6 +61,7 @@ from statestore.recovery.spec import RestoreSpec as RestoreSpec
 from statestore.recovery.staged_check import check_staged
 from statestore.recovery.staging import OffsetRange, Staging
 from statestore.recovery.tail import build_replayed
+from statestore.recovery.unlogged import restore_unlogged
 from statestore.reports import Failure, Loss, RestoreRow, Status, VerifyRow
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.seal import install_digests, seal
@@ -88,6 +89,8 @@ def restore(spec: RestoreSpec, before: AskedLogs | None = None) -> RestoreRow:
         with RestoreProgressWriter(spec.store, spec.progress) as progress, keep_connections():
             if spec.store.is_global:
                 return restore_global(spec, row, progress)
+            if not spec.store.store.logged:
+                return restore_unlogged(spec, row, progress)
             if spec.request.mode == "as-of":
                 return _restore_as_of(spec, row, progress)
             return _restore_live(spec, row, progress, before)

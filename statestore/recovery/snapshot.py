@@ -202,7 +202,7 @@ def build_from_snapshot(
     objects = store.archive.open()
     with building(store) as staged:
         progress.fetching(snapshot.bytes)
-        _lay(store, objects, snapshot, staged, progress)
+        lay_snapshot(store, objects, snapshot, staged, progress)
         kill_switch.reached("restore, snapshot fetched")
         whole_ms = None if by_hand else snapshot.record.whole_ms(snapshot.committed, asked_ms)
         try:
@@ -233,9 +233,10 @@ def _was_published_damaged(snapshot: Manifest, staged: Path, error: StoreCorrupt
         return False
 
 
-def _lay(
+def lay_snapshot(
     store: StorePartitionSpec, objects: ObjectStore, snapshot: Manifest, staged: Path, progress: RestoreProgressWriter
 ) -> None:
+    """Fetch the files of a snapshot into the staging directory, or link those that are here."""
     name = store.store.name
     known = {} if store.store.supplied else known_files(store.paths, name)  # a supplier may change its files in place
     local = {sha256: store.live / path for path, sha256 in known.items()}

@@ -25,10 +25,12 @@ from statestore.recovery.full import Logs
 from statestore.recovery.planning import store_logs
 from statestore.recovery.restore import failed, restore
 from statestore.recovery.spec import RestoreSpec
-from statestore.reports import ArchivedRow, Failure, Loss, RestoreRow
+from statestore.reports import ArchivedRow, Failure, Loss, RestoreRow, Status
 from statestore.requests.restore import RestoreRequest
 from statestore.statedir.scratch import scratch_directory
 from statestore.statedir.swap import locked_task
+from statestore.verification.options import VerifyOptions
+from statestore.verification.unlogged import check_unlogged
 
 
 class SnapshotSpec(NamedTuple):
@@ -44,6 +46,8 @@ class SnapshotSpec(NamedTuple):
 
 def make_snapshot(spec: SnapshotSpec) -> ArchivedRow:
     """Make a snapshot as `snapshot_from_log`, and say in the row of a report what came of it."""
+    if not spec.store.store.logged:
+        return snapshot_of_files(spec.store)
     started = time.monotonic()
     made = snapshot_from_log(
         spec.store, spec.label, spec.run_bytes, spec.scratch, spec.progress, accept_loss=spec.accept_loss
@@ -63,6 +67,29 @@ def make_snapshot(spec: SnapshotSpec) -> ArchivedRow:
         seconds=round(time.monotonic() - started, 3),
         failure=made.failure,
     )
+
+
+def snapshot_of_files(store: StorePartitionSpec) -> ArchivedRow:
+    """Publish the closed files of a store without a changelog; a failure of ours becomes part of the row."""
+    started = time.monotonic()
+    row = ArchivedRow(application=store.application, store=store.store.name, task=str(store.task))
+    try:
+        assert store.archive is not None
+        with locked_task(store.paths, store.lock_wait_s):
+            found = check_unlogged(store, VerifyOptions(depth="offsets"))
+            if found.status is Status.EMPTY:
+                return row.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
+            if found.status is not Status.UNLOGGED or not found.sealed:
+                raise SnapshotError(
+                    f"{store.store_partition} is {found.status}, and was {'' if found.sealed else 'not '}closed in "
+                    f"order, so it is not published: {found.detail}. Run process for its task"
+                )
+            published = publish_row(store, store.archive, "snapshot")
+        done = {"snapshot": published.snapshot, "files": published.files, "bytes": published.bytes}
+        row = row.model_copy(update={**done, "committed": found.committed, "failure": published.failure})
+    except (StateStoreError, OSError) as error:
+        row = row.model_copy(update={"failure": Failure.of(error)})
+    return row.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
 
 
 def not_made(spec: SnapshotSpec, error: StateStoreError) -> ArchivedRow:

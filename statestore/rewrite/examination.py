@@ -51,7 +51,9 @@ def require_rewritable(stores: Sequence[StorePartitionSpec], *, versions: bool =
     store = stores[0]
     name, kind = f"{store.application}/{store.store.name}", store.store.store_kind
     why = None
-    if store.is_global:
+    if not store.store.logged:
+        why = "it has no changelog (logged: false), so nothing can be written to it"
+    elif store.is_global:
         why = "it is a global store: its topic is written by others"
     elif store.changelog is not None and store.changelog.end_group is not None:
         why = f"its changelog is the application's own input {store.changelog.topic}, which is written by others"

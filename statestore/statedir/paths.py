@@ -197,6 +197,10 @@ class TaskPaths:
         """Files of commits that the store's databases may have only in part."""
         return commits_directory(self.own_dir, store)
 
+    def quarantined_commits(self, store: str, label: str) -> Path:
+        """Commits in files of a replaced store without a changelog."""
+        return self.own_dir / "quarantine-commits" / store / label
+
     def mode(self, store: str) -> Path:
         """Which openings of the store were ours, with transactions."""
         return last_use_file(self.own_dir, store)

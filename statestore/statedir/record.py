@@ -64,6 +64,9 @@ class StoreRecord(BaseModel):
         Label of the restore that put the store there, until its task commits.
     exact
         Of a store as of a point: it is what it was then; None: it is none, or that was not recorded.
+    accepted
+        Of a store without a changelog: number of the task's last commit up to which a user accepts that changes are
+        missing from the store; None: no loss was accepted.
     expiry
         How far its changelog was searched for rows older than its ttl; None: from its start.
     """
@@ -82,6 +85,7 @@ class StoreRecord(BaseModel):
     at_least_once: bool = False
     restored_by: str | None = None
     exact: bool | None = None
+    accepted: int | None = None
     expiry: ExpiryCursor | None = None
 
     @property

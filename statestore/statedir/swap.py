@@ -67,6 +67,8 @@ class _Journal(BaseModel):
         The old store's entries in the legacy checkpoint file; older journals have none.
     kept
         What lay beside the old store; None in older journals.
+    keeps_commits
+        The store has no changelog, so its commits that are in files go to quarantine with it.
     back
         What shall lie beside the staged store: its record, or what lay there when it was replaced itself. None in older
         journals of new stores.
@@ -84,6 +86,7 @@ class _Journal(BaseModel):
     staged_segments: Path | None = None
     kept: Sidecar | None = None
     back: Sidecar | None = None
+    keeps_commits: bool = False
 
 
 def swap(
@@ -150,11 +153,14 @@ def swap(
         legacy=kept.legacy if kept else (),
         kept=kept,
         back=back,
+        keeps_commits=not store.logged,
     )
     require_alone(paths)
     if verdict is not None and verdict.loss is not Loss.NONE:
         keep_others(paths, name, verdict)
-    write_checked(paths.journal(name), journal.model_dump_json())
+    # Earlier versions do not know the field, and have no stores that need it.
+    text = journal.model_dump_json(exclude=None if journal.keeps_commits else {"keeps_commits"})
+    write_checked(paths.journal(name), text)
     kill_switch.reached("swap, journal written")
     _finish(paths, journal)
     _end(paths, journal)
@@ -211,7 +217,7 @@ def finish_swaps(paths: TaskPaths) -> list[str]:
         elif journal.quarantine is not None and not journal.live.exists() and journal.quarantine.exists():
             _put_back(paths, journal)  # somebody removed the staged store: the old one is left
         elif not journal.staged.exists():
-            _forget_old(paths, journal.store)
+            _forget_old(paths, journal)
             if journal.quarantine is None or journal.quarantine.exists():
                 _end(paths, journal)
         else:  # not begun
@@ -252,7 +258,9 @@ def _finish(paths: TaskPaths, journal: _Journal) -> None:
         os.utime(journal.live, (now_s, now_s))
         _rename(paths, journal.live, journal.quarantine)
     kill_switch.reached("swap, old store in quarantine")
-    _forget_old(paths, journal.store)
+    if journal.keeps_commits and paths.commits(journal.store).exists():
+        _rename(paths, paths.commits(journal.store), paths.quarantined_commits(journal.store, journal.label))
+    _forget_old(paths, journal)
     # What is staged tells whose the present segments are: as long as it is there, they are the old store's.
     if (staged := journal.staged_segments or paths.staged_segments(journal.store)).exists():
         kept = paths.segments(journal.store)
@@ -268,6 +276,11 @@ def _finish(paths: TaskPaths, journal: _Journal) -> None:
 def _end(paths: TaskPaths, journal: _Journal) -> None:
     """Put beside the live store what belongs to it, keep what belonged to the old one, remove the journal."""
     require_locks(paths)
+    # Not before the store is live: until then, what is in the place of the commits belongs to the old one.
+    if journal.keeps_commits and journal.staged != paths.staging(journal.store):
+        back = paths.quarantined_commits(journal.store, journal.staged.name)
+        if back.exists():
+            _rename(paths, back, paths.commits(journal.store))
     if journal.back is not None:
         put_back(paths, journal.store, journal.back)
     if journal.quarantine is not None and journal.kept is not None:
@@ -290,16 +303,21 @@ def _put_back(paths: TaskPaths, journal: _Journal) -> None:
     if journal.label and old.exists():
         remove_tree(paths.segments(journal.store))
         rename_durably(old, paths.segments(journal.store))
+    if journal.keeps_commits and (commits := paths.quarantined_commits(journal.store, journal.label)).exists():
+        remove_tree(paths.commits(journal.store))
+        rename_durably(commits, paths.commits(journal.store))
     rename_durably(journal.quarantine, journal.live)
     # Not before: the place was empty. Older journals have the entries alone.
     put_back(paths, journal.store, journal.kept or Sidecar(legacy=journal.legacy))
 
 
-def _forget_old(paths: TaskPaths, store: str) -> None:
+def _forget_old(paths: TaskPaths, journal: _Journal) -> None:
+    store = journal.store
     break_seal(paths, store)
     forget_digests(paths, store)
     forget_mode(paths, store)
-    remove_tree(paths.commits(store))  # they are of the databases that were here
+    if not journal.keeps_commits:  # else they are in quarantine
+        remove_tree(paths.commits(store))  # they are of the databases that were here
     remove_durably(paths.snapshot(store))
     remove_durably(paths.offsets(store))
 

@@ -52,6 +52,8 @@ class StoreContext:
         unknown, so a store can have offsets of any changelog.
     exactly_once
         `processing.guarantee`. False means at least once.
+    logged
+        Whether the stores have changelogs. A store without one keeps each commit in a file until its rows are on disk.
     directories
         Directories of stores outside the task's directory, such as a store that is being restored.
     opening
@@ -70,6 +72,7 @@ class StoreContext:
     own_directory: Path
     changelogs: Mapping[str, tuple[TopicPartition, ...]] | None = field(default_factory=dict)
     exactly_once: bool = True
+    logged: bool = True
     directories: Mapping[str, Path] = field(default_factory=dict)
     uncommitted_max_bytes: int = UNCOMMITTED_MAX_BYTES
     config_setter: ConfigSetter | None = None

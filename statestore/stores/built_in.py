@@ -77,6 +77,7 @@ class BuiltInBytes(BytesStore, Generic[T]):
             changelogs=self._changelogs,
             uncommitted_max_bytes=context.uncommitted_max_bytes,
             config_setter=context.config_setter,
+            logged=context.logged,
         )
         if not context.read_only:
             remove_left_spills(context.own_directory, self.name)
@@ -124,6 +125,33 @@ class BuiltInBytes(BytesStore, Generic[T]):
         """Commit everything written, with its changelog offsets: as a whole, also if it takes several writes."""
         self.opened.commit(offsets, position)
         self._reached.update(offsets)
+
+    @property
+    def has_changes(self) -> bool:
+        """True if anything was written since the last commit."""
+        return any(database.has_changes for database in self.opened.databases)
+
+    def prepare(self, number: int, offsets: Offsets, position: Offsets | None = None) -> None:
+        """Write what the next `commit` commits to a file, durably, for a store without a changelog.
+
+        The next `commit` must have the same offsets and position, and nothing is written in between.
+
+        Parameters
+        ----------
+        number
+            Number of the commit in the topic of input offsets.
+        """
+        self.opened.prepare(number, offsets, position)
+
+    def decide(self, last: int) -> None:
+        """Complete the commit that was prepared before a crash if Kafka has committed it, and discard it otherwise.
+
+        Parameters
+        ----------
+        last
+            Number of the last commit in the topic of input offsets.
+        """
+        self.opened.decide(last)
 
     def recover(self, changelog_offset: int | None) -> bool:
         """Discard uncommitted writes; return whether the committed rows are at a changelog offset or above it.

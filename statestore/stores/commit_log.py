@@ -9,8 +9,14 @@ commit: the next opening of the store repeats the commits in these files, and a 
 own view (`discovery/unfinished_commits.py`). A file is removed once all of its rows are on disk. Repeating commits in
 their order gives the same rows, even if some of the rows are already there.
 
-The changelog can replace these files: the store's offset is the smallest of its databases, and the changelog is
-replayed from there. Therefore, the files are not forced to the disk, and a damaged file ends the repetition.
+The changelog can replace the files of a logged store: the store's offset is the smallest of its databases, and the
+changelog is replayed from there. Therefore, the files are not forced to the disk, and a damaged file ends the
+repetition.
+
+A store without a changelog has only these files. Each of its commits is first written to `prepared-<n>`, forced to the
+disk, before its Kafka transaction is committed; n is the number of the commit. After that, it is renamed to a number as
+above. If the process is killed in between, Kafka tells whether the commit counts (`CommitLog.decide`). A damaged file
+of such a store is an error.
 
 The last file stays until the store is closed. If a reader finds the same file before and after it has opened the
 databases, it has missed none.
@@ -54,6 +60,8 @@ _HEADER = Struct("<II")
 _NAMES = Struct("<HHBI")
 _DELETE = (1 << 32) - 1
 _ROWS_A_PART = 4096
+_PREPARED = "prepared-"
+_NO_CHANGELOG = "The store has no changelog to rebuild it from: restore it from a snapshot"
 _PART_BYTES = 4 * 1024 * 1024
 
 
@@ -81,11 +89,25 @@ class LoggedDatabase(Protocol):
 
 
 class CommitLog:
-    """The files of one store's commits, as its owner writes them."""
+    """The files of one store's commits, as its owner writes them.
 
-    def __init__(self, directory: Path) -> None:
+    Parameters
+    ----------
+    only_copy
+        The store has no changelog, which could replace a file.
+
+    Attributes
+    ----------
+    is_prepared
+        True while a commit waits for the outcome of its Kafka transaction.
+    """
+
+    def __init__(self, directory: Path, *, only_copy: bool = False) -> None:
+        self.only_copy = only_copy
+        self.is_prepared = False
         self._directory = directory
         self._next = 0
+        self._prepared: tuple[Path, int] | None = None
 
     def add(
         self,
@@ -105,28 +127,121 @@ class CommitLog:
         DiskSpaceError, StoreAccessError
             If it cannot be written; the commit is then not decided.
         """
+        number = self._new_number()
+        size = self._write(str(number), databases, offsets, position)
+        kill_switch.reached("commit in its file, not applied")
+        return number, size
+
+    def _new_number(self) -> int:
         # Readers distinguish commits by their numbers, so a number is never reused, not even by a later process.
         number = max(self._next, time.time_ns())
-        path = self._directory / str(number)
-        partial = self._directory / f".{number}"
+        self._next = number + 1
+        return number
+
+    def _write(
+        self,
+        name: str,
+        databases: Mapping[str, Iterable[Piece]],
+        offsets: Mapping[TopicPartition, int],
+        position: Mapping[TopicPartition, int] | None,
+    ) -> int:
+        path, partial = self._directory / name, self._directory / f".{name}"
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            if not self._directory.exists():
+                self._directory.mkdir(parents=True, exist_ok=True)
+                if self.only_copy:
+                    for directory in (self._directory.parent, self._directory.parent.parent):
+                        sync_directory(directory)
             try:
                 with partial.open("wb") as file:
                     for body in _bodies(databases, offsets, position):
                         file.write(_HEADER.pack(len(body), zlib.crc32(body)))
                         file.write(body)
                     size = file.tell()
+                    if self.only_copy:
+                        file.flush()
+                        os.fsync(file.fileno())
                 kill_switch.reached("commit in its file, which is not in place")
                 partial.rename(path)
             except BaseException:
                 partial.unlink(missing_ok=True)
                 raise
+            if self.only_copy:
+                sync_directory(self._directory)
         except OSError as error:
             raise of_os_error(error) from error
-        self._next = number + 1
-        kill_switch.reached("commit in its file, not applied")
+        return size
+
+    # -- without a changelog --------------------------------------------------------------------------------------
+
+    def prepare(
+        self,
+        number: int,
+        databases: Mapping[str, Iterable[Piece]],
+        offsets: Mapping[TopicPartition, int],
+        position: Mapping[TopicPartition, int] | None,
+    ) -> None:
+        """Write a commit durably that counts only if a Kafka transaction is committed; otherwise as `add`.
+
+        Parameters
+        ----------
+        number
+            The commit's number in the topic of input offsets.
+        """
+        name = f"{_PREPARED}{number}"
+        self.is_prepared = True  # whether the file is there is not known after an error
+        size = self._write(name, databases, offsets, position)
+        self._prepared = self._directory / name, size
+        kill_switch.reached("commit prepared, Kafka not committed")
+
+    def promote(self) -> tuple[int, int]:
+        """Let the prepared commit count: its Kafka transaction was committed. Return what `add` returns."""
+        assert self._prepared is not None, "a commit is prepared first"
+        (path, size), number = self._prepared, self._new_number()
+        try:
+            path.rename(self._directory / str(number))
+        except OSError as error:
+            raise of_os_error(error) from error
+        self._prepared, self.is_prepared = None, False
+        kill_switch.reached("prepared commit decided, not applied")
         return number, size
+
+    def decide(self, databases: Mapping[str, LoggedDatabase], last: int) -> None:
+        """Complete the prepared commits that count, and remove the others; the databases were just opened.
+
+        Parameters
+        ----------
+        last
+            Number of the last commit in the topic of input offsets, as of after earlier attempts were fenced.
+
+        Raises
+        ------
+        StoreCorruptedError
+            If a commit that counts is damaged.
+        """
+        prepared = prepared_commits(self._directory)
+        counting = [path for number, path in prepared.items() if number <= last]
+        for path in counting:
+            self._repeat(path, databases)
+        if counting:
+            for database in databases.values():
+                database.sync()
+        kill_switch.reached("prepared commits completed, their files still there")
+        for path in prepared.values():
+            path.unlink(missing_ok=True)
+        self.is_prepared = False
+        self.clear()
+
+    def keep_last(self) -> None:
+        """Remove all commits but the last one: all are on disk, and readers see from it that there were some."""
+        for number in numbers(self._directory)[:-1]:
+            self.remove(number)
+
+    def _repeat(self, path: Path, databases: Mapping[str, LoggedDatabase]) -> None:
+        with path.open("rb") as file:
+            _repeat(Commit(file, only_copy=self.only_copy), databases)
+
+    # -------------------------------------------------------------------------------------------------------------
 
     def remove(self, number: int) -> None:
         """Remove a commit whose rows are all on disk; earlier ones must be gone."""
@@ -140,11 +255,13 @@ class CommitLog:
             self.remove(number)
 
     def clear(self) -> None:
-        """Remove all commits: they are on disk, or of another store than the present one."""
+        """Remove all commits: they are on disk, or of another store than the present one. Prepared ones stay."""
         if self._directory.exists():
             for number in numbers(self._directory):  # in their order: after a kill, only later ones are repeated
                 self.remove(number)
                 kill_switch.reached("file of a commit removed")
+            if self.only_copy and prepared_commits(self._directory):
+                return
             shutil.rmtree(self._directory)
             sync_directory(self._directory.parent)
             with suppress(OSError):  # another store has commits there
@@ -158,13 +275,23 @@ class CommitLog:
         usable
             Whether these are the databases that were committed, and no other program has written to them since.
             If not, the commits are only removed.
+
+        Raises
+        ------
+        StoreCorruptedError
+            If the store has no changelog, and a commit is damaged or belongs to other databases.
         """
         left = numbers(self._directory)
+        self.is_prepared = self.only_copy and bool(prepared_commits(self._directory))
+        if self.only_copy and not usable and (left or self.is_prepared):
+            raise StoreCorruptedError(
+                f"{self._directory} has commits of a store without a changelog, and another program has written to the "
+                f"store since, or another store was put in its place. {_NO_CHANGELOG}"
+            )
         if usable and left:
-            with suppress(StoreCorruptedError):  # the changelog has the rest
+            with suppress(*(() if self.only_copy else (StoreCorruptedError,))):  # the changelog has the rest
                 for number in left:
-                    with (self._directory / str(number)).open("rb") as file:
-                        _repeat(Commit(file), databases)
+                    self._repeat(self._directory / str(number), databases)
                     kill_switch.reached("commit repeated")
             for database in databases.values():
                 database.sync()
@@ -185,6 +312,8 @@ class Commit:
     ----------
     file
         The open file; it stays the caller's to close.
+    only_copy
+        The store has no changelog.
 
     Raises
     ------
@@ -192,8 +321,9 @@ class Commit:
         If it is not as it was written.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, *, only_copy: bool = False) -> None:
         self._file = file
+        self._only_copy = only_copy
         for _ in self._bodies():  # all of them, before the first is used
             pass
         try:
@@ -234,9 +364,10 @@ class Commit:
                 return
 
     def _damaged(self, what: str) -> StoreCorruptedError:
+        advice = "Run process for the store's task: it replays the changelog over them"
         return StoreCorruptedError(
-            f"{self._file.name} {what}. It is a commit that the store's files may have in part. Run process for the "
-            "store's task: it replays the changelog over them"
+            f"{self._file.name} {what}. It is a commit that the store's files may have in part. "
+            f"{_NO_CHANGELOG if self._only_copy else advice}"
         )
 
 
@@ -246,6 +377,16 @@ def numbers(directory: Path) -> list[int]:
         return sorted(int(name) for name in os.listdir(directory) if name.isascii() and name.isdigit())
     except FileNotFoundError:
         return []
+
+
+def prepared_commits(directory: Path) -> dict[int, Path]:
+    """Return the files of the prepared commits in a directory, by their numbers in the topic of input offsets."""
+    try:
+        names = [name.removeprefix(_PREPARED) for name in os.listdir(directory) if name.startswith(_PREPARED)]
+    except FileNotFoundError:
+        return {}
+    found = sorted(int(name) for name in names if name.isascii() and name.isdigit())
+    return {number: directory / f"{_PREPARED}{number}" for number in found}
 
 
 def _bodies(

@@ -66,6 +66,7 @@ class DatabaseSpec:
     uncommitted_max_bytes: int
     config_setter: ConfigSetter | None
     layout: RowLayout | None = None
+    logged: bool = True
 
 
 class Database:
@@ -93,6 +94,7 @@ class Database:
         read_only: bool = False,
     ) -> None:
         self._commits = commits
+        self._unflushed_bytes = self._unflushed_commits = 0
         self.is_decided = False
         self._store = spec.store
         self._format = spec.format
@@ -138,6 +140,9 @@ class Database:
         `StateStore.commit`.
         """
         self.require_open()
+        if self._commits is not None and self._commits.only_copy:
+            self._commit_unlogged(self._commits, offsets, position)
+            return
         commits = self._commits if self._writes.spilled else None
         if commits is not None:
             commits.add({ONLY: self._writes.pieces()}, offsets, position)
@@ -148,6 +153,43 @@ class Database:
             kill_switch.reached("spilled commit on disk, its file still there")
             commits.end()
             self.is_decided = False
+
+    def prepare(
+        self, number: int, offsets: Mapping[TopicPartition, int], position: Mapping[TopicPartition, int] | None
+    ) -> None:
+        """Write what is staged to a file, durably, so that the next `commit` can be completed after a crash.
+
+        Only for a store without a changelog. See `CommitLog.prepare`.
+        """
+        self.require_open()
+        assert self._commits is not None, "only a store on disk is without a changelog"
+        self._commits.prepare(number, {ONLY: self._writes.pieces()}, offsets, position)
+
+    def _commit_unlogged(
+        self,
+        commits: CommitLog,
+        offsets: Mapping[TopicPartition, int],
+        position: Mapping[TopicPartition, int] | None,
+    ) -> None:
+        """Commit, with all rows in a file until RocksDB has them on disk: there is no changelog that has them."""
+        if self.has_changes and not commits.is_prepared:
+            self.prepare(0, offsets, position)
+        size = 0
+        if commits.is_prepared:
+            self.is_decided = True
+            _, size = commits.promote()
+        spilled = self._writes.spilled
+        self._writes.commit(offsets, _position_after(self._table.position, offsets, position))
+        self.is_decided = False
+        self._unflushed_bytes += size
+        self._unflushed_commits += 1
+        if spilled or self._unflushed_bytes > HELD_BACK_BYTES or self._unflushed_commits > HELD_BACK_COMMITS:
+            self.sync()
+
+    def decide(self, last: int) -> None:
+        """Complete or discard a commit that was prepared when the process was killed (`CommitLog.decide`)."""
+        assert self._commits is not None, "only a store on disk is without a changelog"
+        self._commits.decide({ONLY: self}, last)
 
     @property
     def has_changes(self) -> bool:
@@ -222,6 +264,9 @@ class Database:
     def sync(self) -> None:
         """Wait until all that was committed is on disk."""
         self._table.sync()
+        if self._commits is not None and self._commits.only_copy and not self.is_decided:
+            self._unflushed_bytes = self._unflushed_commits = 0
+            self._commits.keep_last()
 
     def require_open(self) -> None:
         """Raise InvalidStateError, naming the store, if it is closed."""
@@ -240,7 +285,8 @@ class Database:
 
     def close(self, *, clean: bool) -> None:
         """Close it. A clean close after writing marks it so and waits until all that was committed is on disk."""
-        clean = clean and not self.half_committed
+        undecided = self._commits is not None and self._commits.is_prepared
+        clean = clean and not self.half_committed and not undecided
         try:
             self._writes.close()
             if clean and not self._read_only and not self._table.closed:
@@ -260,6 +306,12 @@ def _copied(file: Path, name: str) -> Path:
     copy = file.with_name(f"{name}-{file.name}")
     shutil.copyfile(file, copy)
     return copy
+
+
+#: If commits of more bytes, or more commits, wait for RocksDB to put their rows on disk, these are flushed. This bounds
+#: the work after a crash (repeating commits, or a replay), and the number of files that a reader opens.
+HELD_BACK_BYTES = 32 * 1024 * 1024
+HELD_BACK_COMMITS = 256
 
 
 def open_in_memory(spec: DatabaseSpec) -> Database:

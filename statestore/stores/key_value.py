@@ -35,7 +35,7 @@ class KeyValueBytes(BuiltInBytes[Database], KeyValueBytesStore):
         found = check_on_disk(spec, ONLY, directory)
         usable = spec.last_use.is_as_recorded(ONLY, directory, found.sequence or 0)
         context.about_to_open(self.name)
-        commits = CommitLog(commits_directory(context.own_directory, self.name))
+        commits = CommitLog(commits_directory(context.own_directory, self.name), only_copy=not spec.logged)
         opened = open_on_disk(spec, {ONLY: place}, {ONLY: found}, commits=commits, read_only=context.read_only)
         if not context.read_only:
             finish_commits(commits, opened, usable=usable)

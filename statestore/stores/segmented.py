@@ -44,7 +44,7 @@ class SegmentedBytes(BuiltInBytes[Segments]):
                 context.directory_of(self.name, self.kind),
                 context.own_directory / "segments" / self.name,
                 segment_interval_ms(self.retention_ms),
-                CommitLog(commits_directory(context.own_directory, self.name)),
+                CommitLog(commits_directory(context.own_directory, self.name), only_copy=not spec.logged),
                 without_left_over=context.without_left_over_segments,
                 opening=lambda: context.about_to_open(self.name),
                 read_only=context.read_only,

@@ -27,14 +27,9 @@ from typing import NamedTuple
 from statestore import kill_switch
 from statestore.model import TopicPartition
 from statestore.stores.abilities import NO_STREAM_TIME
-from statestore.stores.database import Database, merged
+from statestore.stores.database import HELD_BACK_BYTES, HELD_BACK_COMMITS, Database, merged
 from statestore.stores.segment_homes import Kept, SegmentHome
 from statestore.stores.segment_starts import segment_interval_ms
-
-#: If a segment holds back more bytes of commits, or more commits, not counting the last one, it is flushed. This bounds
-#: the work after a crash (repeating commits, or a replay), and the number of files that a reader opens.
-_HELD_BACK_BYTES = 32 * 1024 * 1024
-_HELD_BACK_COMMITS = 256
 
 
 class _Commit(NamedTuple):
@@ -91,6 +86,7 @@ class Segments:
         self._homeless = Kept()
         self._written_bytes = 0
         self._commits: deque[_Commit] = deque()
+        self._commits_bytes = 0
         self._flushes: dict[int, _Flushes] = {}
         self._last_commit = self._last_noted = 0
         self._unanchored = False
@@ -177,12 +173,39 @@ class Segments:
         if not changed:
             return
         number = self._last_commit + 1
-        if commits is not None:
+        if commits is not None and commits.only_copy:
+            if not commits.is_prepared:
+                self.prepare(0, offsets, position)
+            self._decide(True)
+            number, size = commits.promote()
+        elif commits is not None:
             pieces = {self._home.name(start): segment.pieces() for start, segment in self._segments.items()}
             number, size = commits.add(pieces, offsets, position)
             self._decide(True)
         self._last_commit, self._written_bytes = number, 0
         self._commits.append(_Commit(number, size, changed))
+        self._commits_bytes += size
+
+    def prepare(
+        self, number: int, offsets: Mapping[TopicPartition, int], position: Mapping[TopicPartition, int] | None
+    ) -> None:
+        """Write what is staged to a file, durably, so that the next `commit` can be completed after a crash.
+
+        Only for a store without a changelog. See `CommitLog.prepare`.
+        """
+        assert self._home.commits is not None, "only a transactional store on disk is without a changelog"
+        pieces = {self._home.name(start): segment.pieces() for start, segment in self._segments.items()}
+        self._home.commits.prepare(number, pieces, offsets, position)
+
+    def decide(self, last: int) -> None:
+        """Complete or discard a commit that was prepared when the process was killed (`CommitLog.decide`)."""
+        assert self._home.commits is not None, "only a transactional store on disk is without a changelog"
+        self._home.commits.decide({self._home.name(start): one for start, one in self._segments.items()}, last)
+
+    @property
+    def has_changes(self) -> bool:
+        """True if anything is staged."""
+        return any(segment.has_changes for segment in self._segments.values())
 
     def _decide(self, decided: bool) -> None:
         """Note in every segment whether a commit is decided and may be incomplete."""
@@ -211,8 +234,10 @@ class Segments:
 
     @property
     def _holds_back_too_many(self) -> bool:
-        held_back = list(self._commits)[:-1]
-        return len(held_back) > _HELD_BACK_COMMITS or sum(commit.size_bytes for commit in held_back) > _HELD_BACK_BYTES
+        count = len(self._commits) - 1
+        return count > HELD_BACK_COMMITS or (
+            count > 0 and self._commits_bytes - self._commits[-1].size_bytes > HELD_BACK_BYTES
+        )
 
     def _held_back_by(self, commit: _Commit) -> list[int]:
         """Segments that do not have all of a commit on disk."""
@@ -222,6 +247,7 @@ class Segments:
     def _remove_flushed(self) -> None:
         while len(self._commits) > 1 and not self._held_back_by(self._commits[0]):
             commit = self._commits.popleft()
+            self._commits_bytes -= commit.size_bytes
             if self._home.commits is not None:
                 self._home.commits.remove(commit.number)
 
@@ -262,6 +288,7 @@ class Segments:
             self.sync()
             self._home.commits.clear()
             self._commits.clear()
+            self._commits_bytes = 0
         for segment in self._segments.values():
             segment.clear_offsets()
         self._keep({}, {})
@@ -320,7 +347,8 @@ class Segments:
     def close(self, *, clean: bool) -> None:
         """Close every segment, also if one of them fails; the first failure is raised."""
         self.closed = True
-        clean = clean and not self.half_committed
+        undecided = self._home.commits is not None and self._home.commits.is_prepared
+        clean = clean and not self.half_committed and not undecided
         first: BaseException | None = None
         for segment in self._segments.values():
             try:

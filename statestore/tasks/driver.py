@@ -62,6 +62,7 @@ class DriverTask:
                     topic=store.changelog_of(application.name), topic_id="driver", delete_retention_ms=_DAY_MS
                 )
                 for store in stores
+                if store.logged
             },
             bootstrap_servers="",
             state_dir=state_dir,

@@ -42,7 +42,7 @@ class Logs:
         for part in application.subtopologies:
             own = part.aggregations[0].partitions if part.index else None
             self._partitions[part.input_topic] = own or partitions
-            for store in part.stores:
+            for store in [found for found in part.stores if found.logged]:
                 self._partitions[store.changelog_of(application.name)] = own or partitions
         self._logs: dict[TopicPartition, list[LoggedRecord]] = {
             TopicPartition(topic, number): [] for topic, count in self._partitions.items() for number in range(count)

@@ -8,7 +8,7 @@ If a store's log carries positions, the last change of a commit has the commit's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from statestore.formats.position import position_headers
@@ -60,6 +60,8 @@ class Outgoing:
         Told of a failure to hand on, before it is raised: user code may swallow it.
     access
         The thread that can write to the stores now.
+    unlogged
+        Names of the stores without a changelog.
 
     Attributes
     ----------
@@ -73,11 +75,13 @@ class Outgoing:
         stores: Mapping[str, bool],
         failed: Callable[[Exception], None],
         access: WriteAccess,
+        unlogged: Collection[str] = (),
     ) -> None:
         self.sent = self.logged = 0
         self._output = output
         self._failed = failed
         self._carries_positions = stores
+        self._unlogged = frozenset(unlogged)
         self._changes = {store: GatheredChanges(self.hand_on_unless_undoable, _FIRST, access) for store in stores}
         self._sent: list[Sent] = []
         self._most_sent = _FIRST
@@ -97,6 +101,8 @@ class Outgoing:
         self, store: str, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
     ) -> None:
         """Log changes at once, unless they may have to be taken back."""
+        if store in self._unlogged:
+            return
         if self._marks is not None:
             self._changes[store].changes.extend(zip(keys, values, timestamps, strict=True))
             return
@@ -170,6 +176,9 @@ class Outgoing:
         gathered = self._changes[store]
         count = len(gathered.changes) - held
         if count <= 0:
+            return
+        if store in self._unlogged:
+            gathered.changes.clear()
             return
         keys, values, timestamps, *headers = zip(*gathered.changes[:count], strict=True)
         del gathered.changes[:count]

@@ -39,7 +39,8 @@ class TaskSpec(BaseModel):
     archive
         Where snapshots of its stores are published; None: nowhere.
     accept_loss
-        An in-memory store may begin with what its changelog still has, also if that has lost something.
+        An in-memory store may begin with what its changelog still has, also if that has lost something. A store without
+        a changelog may begin as it is here, or empty if it is missing.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -94,8 +95,13 @@ class TaskSpec(BaseModel):
             self.store_partition(store.name) for store in self.subtopology.stores if store.engine != "in_memory"
         )
 
+    @property
+    def unlogged_stores(self) -> tuple[str, ...]:
+        """Names of the task's stores without a changelog."""
+        return tuple(store.name for store in self.subtopology.stores if not store.logged)
+
     def changelog(self, store: str) -> TopicPartition:
-        """Changelog partition of one of the task's stores."""
+        """Changelog partition of one of the task's stores; without a changelog, where it keeps its commit's number."""
         return TopicPartition(self.application.store(store).changelog_of(self.application.name), self.task.partition)
 
     def store_partition(self, store: str) -> StorePartitionSpec:
@@ -104,7 +110,7 @@ class TaskSpec(BaseModel):
             application=self.application.name,
             task=self.task,
             store=next(found for found in self.subtopology.stores if found.name == store),
-            changelog=self.changelogs[store],
+            changelog=self.changelogs.get(store),
             bootstrap_servers=self.bootstrap_servers,
             state_dir=self.state_dir,
             kafka_timeout_s=self.kafka_timeout_s,

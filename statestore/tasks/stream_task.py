@@ -11,11 +11,12 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from enum import StrEnum
+from types import MappingProxyType
 
 from statestore import kill_switch
 from statestore.changelog import brokers_clock
 from statestore.changelog.group import ConsumerGroup
-from statestore.changelog.input_offsets import stamped
+from statestore.changelog.input_offsets import of_topic, read_kept, stamped
 from statestore.changelog.kept import keep_connections
 from statestore.changelog.open_transaction import advice
 from statestore.changelog.reader import LogReader
@@ -36,6 +37,7 @@ from statestore.formats.input_offset import InputOffset
 from statestore.model import TopicPartition, transactional_id
 from statestore.partition.archived import lives_in_archive
 from statestore.partition.generations import superseded
+from statestore.partition.last_commit import LastCommit, last_commit_of
 from statestore.reports import Failure, ProcessRow
 from statestore.statedir.swap import locked_task
 from statestore.tasks.garbage import CollectingNowAndThen
@@ -202,7 +204,8 @@ class StreamTask:
         self._require_current()
         spec, asked_ms = self._spec, brokers_clock.now_ms(self._spec)
         ranges = self._settled_ranges(Topics(spec.bootstrap_servers, spec.kafka_timeout_s))
-        self._stores.recover(ranges, asked_ms)
+        last = self._read_last_commit(ranges[spec.offsets]) if spec.unlogged_stores else None
+        self._stores.recover(ranges, asked_ms, last)
         metadata = self._find_input_position(ranges)
         self._stores.advance_stream_times(metadata.times)
         if former_input(spec) is not None:
@@ -237,7 +240,7 @@ class StreamTask:
         Our own were settled by `init`, but their markers may come a moment later; a foreign one may hang. At least once
         reads what is not committed, too. The topic of input offsets is waited for as the changelogs are.
         """
-        changelogs = [self._spec.changelog(name) for name in self._stores.by_name]
+        changelogs = [self._spec.changelog(name) for name in self._spec.changelogs]
         logs = [*changelogs, self._spec.offsets]
         deadline = time.monotonic() + self._spec.kafka_timeout_s
         while True:
@@ -257,15 +260,22 @@ class StreamTask:
                 )
             time.sleep(_PAUSE_S)  # nothing announces that a transaction has ended
 
+    def _read_last_commit(self, log: LogRange) -> LastCommit:
+        """Return the task's last commit; earlier attempts were fenced, so it does not change any more."""
+        spec = self._spec
+        kept = read_kept(spec.bootstrap_servers, spec.offsets, log, spec.input, spec.kafka_timeout_s)
+        return last_commit_of(kept, of_topic(self._group.committed(spec.input), spec.input_id), spec.offsets_id)
+
     def _find_input_position(self, logs: Mapping[TopicPartition, LogRange]) -> CommitMetadata:
         """Find where to continue in the input, and return the stream times known so far."""
         position = find_position(self._spec, self._group, self._stores, logs)
         found = position.found
-        self._next_offset, self._sequence = found.offset, found.sequence
+        self._next_offset = found.offset
+        self._sequence = max([found.sequence, *self._stores.commit_numbers.values()])
         self._last_record = found.offset - 1
         self._never_read, self._moved_from = position.never_read, found.moved_from
         self._reached_input = True
-        if not found.recorded:
+        if not found.recorded or self._stores.has_accepted_loss:
             if self._spec.exactly_once:
                 self._pending += 1  # committed, also if no input follows
             else:  # a run killed before its first commit would leave state without an offset
@@ -273,12 +283,21 @@ class StreamTask:
                 self._commit_offset(found.times)
         return found.times
 
-    def _commit_offset(self, times: CommitMetadata) -> dict[TopicPartition, int]:
-        """Commit what was written, with the next input offset; return the last offset of each partition written to."""
+    def _commit_offset(
+        self, times: CommitMetadata, position: Mapping[TopicPartition, int] = MappingProxyType({})
+    ) -> dict[TopicPartition, int]:
+        """Commit what was written, with the next input offset; return the last offset of each partition written to.
+
+        Of a store without a changelog that was changed, it returns the number of the commit.
+        """
         spec = self._spec
         self._sequence += 1
-        changelogs = {name: spec.changelogs[name].topic_id for name in self._stores.not_empty()}
-        kept = InputOffset.of(self._next_offset, spec.input_id, self._sequence, times, changelogs)
+        changelogs = {
+            name: spec.changelogs[name].topic_id for name in self._stores.not_empty() if name in spec.changelogs
+        }
+        prepared = self._stores.prepare(self._sequence, position)
+        numbers = {**self._stores.commit_numbers, **dict.fromkeys(prepared, self._sequence)}
+        kept = InputOffset.of(self._next_offset, spec.input_id, self._sequence, times, changelogs, numbers)
         self._writer.keep_offset(OffsetRecord(spec.offsets, self._input, kept))
         delivered = self._writer.flush()
         kill_switch.reached("flushed, input offsets not sent")
@@ -287,7 +306,7 @@ class StreamTask:
         )
         kill_switch.reached("flushed, not committed")
         self._writer.commit()
-        return delivered
+        return {**delivered, **{spec.changelog(name): self._sequence for name in prepared}}
 
     # -- processing -----------------------------------------------------------------------------------------------
 
@@ -383,7 +402,7 @@ class StreamTask:
         position = {self._input: self._last_record} if self._last_record >= 0 else {}
         topology.flush(position)
         kill_switch.reached("before the flush")
-        delivered = self._commit_offset(CommitMetadata(topology.stream_time, self._stores.stream_times))
+        delivered = self._commit_offset(CommitMetadata(topology.stream_time, self._stores.stream_times), position)
         kill_switch.reached("Kafka committed, stores not")
         self._in_transaction = False
         self._stores.commit(delivered, position, self._output.take_logged())

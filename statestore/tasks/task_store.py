@@ -175,6 +175,7 @@ class TaskStore:
                 opening=lambda store: break_seal(self._spec.paths, store),
                 changelogs={self._name: (self.changelog,)},
                 exactly_once=self._spec.exactly_once,
+                logged=self._spec.store.logged,
                 config_setter=self._config_setter,
             )
         )

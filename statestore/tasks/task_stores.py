@@ -14,6 +14,7 @@ from statestore.changelog.topics import LogRange, Topics
 from statestore.durable import remove_durably
 from statestore.errors import LockedError, StateStoreError
 from statestore.model import TopicPartition
+from statestore.partition.last_commit import LastCommit
 from statestore.reports import StoreFigures
 from statestore.statedir.legacy import forget_legacy_offset, legacy_offsets
 from statestore.statedir.lock import require_locks
@@ -23,6 +24,7 @@ from statestore.stores.typed import AnyStore
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.task_changelogs import ChangelogEnd, TaskChangelogs
 from statestore.tasks.task_store import TaskStore
+from statestore.tasks.unlogged_store import UnloggedTaskStore
 
 
 class TaskStores:
@@ -42,7 +44,13 @@ class TaskStores:
         self._changelogs = changelogs or TaskChangelogs(spec)
         setter = load_config_setter(spec.application.rocksdb_config_setter)
         names = [store.name for store in spec.subtopology.stores]
-        self._stores = {name: TaskStore(spec, name, self._changelogs, setter) for name in names}
+        unlogged = set(spec.unlogged_stores)
+        self._stores = {
+            name: (UnloggedTaskStore if name in unlogged else TaskStore)(spec, name, self._changelogs, setter)
+            for name in names
+        }
+        self._logged = {name: part for name, part in self._stores.items() if name not in unlogged}
+        self._unlogged = {name: part for name, part in self._stores.items() if isinstance(part, UnloggedTaskStore)}
         legacy = legacy_offsets(self._paths)
         try:
             for part in self._stores.values():
@@ -67,29 +75,66 @@ class TaskStores:
         """The stores themselves."""
         return {name: part.store for name, part in self._stores.items()}
 
-    def recover(self, ranges: Mapping[TopicPartition, LogRange], asked_ms: int | None = None) -> None:
+    def recover(
+        self,
+        ranges: Mapping[TopicPartition, LogRange],
+        asked_ms: int | None = None,
+        last: LastCommit | None = None,
+    ) -> None:
         """Bring every store to the end of its changelog; rebuild those that cannot be used as they are.
 
         Parameters
         ----------
         asked_ms
             Time of the brokers before the ranges were asked for; None: now.
+        last
+            The task's last commit, for stores without a changelog; None: not asked for.
 
         Raises
         ------
         RebuildError
-            If a store cannot catch up, and its changelog may have lost what it has.
+            If a store cannot catch up, and its changelog may have lost what it has; or if a store without a changelog
+            does not have what was committed.
         """
         asked_ms = self._changelogs.now_ms() if asked_ms is None else asked_ms
-        cuts = self._changelogs.cuts({part.changelog: part.record for part in self._stores.values()})
-        ends = self._changelogs.ends({part.changelog: ranges[part.changelog] for part in self._stores.values()})
-        for part in self._stores.values():
+        for without_log in self._unlogged.values():  # first: they are refused before anything is replayed
+            without_log.begin(last, asked_ms)
+        cuts = self._changelogs.cuts({part.changelog: part.record for part in self._logged.values()})
+        ends = self._changelogs.ends({part.changelog: ranges[part.changelog] for part in self._logged.values()})
+        for part in self._logged.values():
             changelog = part.changelog
             part.recover(ranges[changelog], ends[changelog], cuts.get(changelog), asked_ms)
         for part in self._stores.values():
             part.is_untouched = False  # processing may begin
 
     # -- at work --------------------------------------------------------------------------------------------------
+
+    @property
+    def commit_numbers(self) -> dict[str, int]:
+        """Number of the last commit that changed each store without a changelog; those without any are left out."""
+        numbers = {name: part.store.committed_offset(part.changelog) for name, part in self._unlogged.items()}
+        return {name: number for name, number in numbers.items() if number is not None and number >= 0}
+
+    @property
+    def has_accepted_loss(self) -> bool:
+        """True if a store without a changelog is not what the last commit names, so that a commit must name it."""
+        return any(part.has_accepted_loss for part in self._unlogged.values())
+
+    def prepare(self, number: int, position: Mapping[TopicPartition, int]) -> list[str]:
+        """Prepare a commit in each changed store without a changelog; return their names.
+
+        Call it before Kafka's transaction is committed, which decides whether the commit counts.
+
+        Parameters
+        ----------
+        number
+            The commit's number in the topic of input offsets.
+        position
+            As given to `commit`.
+        """
+        if self._unlogged:
+            require_locks(self._paths)
+        return [name for name, part in self._unlogged.items() if part.prepare(number, position)]
 
     @property
     def staged_bytes(self) -> int:
@@ -226,7 +271,11 @@ class TaskStores:
 
         Nothing becomes wrong without it, so a Kafka that does not answer any more is no failure.
         """
-        asked = {name: self._stores[name].changelog for name in records if self._stores[name].committed is not None}
+        asked = {
+            name: self._stores[name].changelog
+            for name in records
+            if name in self._logged and self._stores[name].committed is not None
+        }
         times = {changelog: time_ms for name, changelog in asked.items() if (time_ms := oldest[name]) is not None}
         asked_ms = self._changelogs.now_ms()
         try:
@@ -267,6 +316,7 @@ def record_new_stores(spec: TaskSpec) -> None:
         store.name: spec.changelog(store.name)
         for store in spec.subtopology.stores
         if store.engine != "in_memory"
+        and store.logged
         and not spec.paths.live(store).exists()
         and read_record(spec.paths, store.name) is None
     }

@@ -108,8 +108,12 @@ class Topology:
         self._failures: list[Exception] = []
         access, self._record = WriteAccess(), RecordContext()
         # In the log of a store with headers, a position would become a part of the row.
-        positions = {name: logs_positions and not store.layout.keeps_headers for name, store in stores.items()}
-        self._outgoing = Outgoing(output, positions, self._failed, access)
+        unlogged = {name for name in stores if not application.store(name).logged}
+        positions = {
+            name: logs_positions and name not in unlogged and not store.layout.keeps_headers
+            for name, store in stores.items()
+        }
+        self._outgoing = Outgoing(output, positions, self._failed, access, unlogged)
         self._writes = UserWrites(self._outgoing, access, timestamps, self._record, self._failed)
         self.stream_time = -1
         part = application.subtopologies[task.subtopology]

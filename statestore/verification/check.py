@@ -68,6 +68,7 @@ from statestore.statedir.swap import locked_task
 from statestore.verification.contents import compare_contents, count_rows
 from statestore.verification.logs import Cluster
 from statestore.verification.options import VerifyOptions
+from statestore.verification.unlogged import verify_unlogged
 
 _log = logging.getLogger(__name__)
 
@@ -123,6 +124,9 @@ def verify_many(
         with keep_connections():
             for where, asked in left.items():
                 cluster = Cluster(*where)
+                for at in [at for at in asked if not specs[at].store.logged]:
+                    rows[at] = verify_unlogged(specs[at], options)
+                asked = [at for at in asked if at not in rows]
                 archived = {at for at in asked if lives_in_archive(specs[at])}
                 for part in _parts(sorted(archived), _ASKED):
                     rows.update(zip(part, _in_archive([specs[at] for at in part], options, cluster), strict=True))

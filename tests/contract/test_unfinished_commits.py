@@ -185,7 +185,7 @@ def test_many_small_commits_leave_few_files(composition, home):
 @pytest.mark.parametrize("transactional", [True, False])
 @pytest.mark.behaviour("S4")
 def test_a_segment_that_holds_back_many_megabytes_is_put_on_disk(transactional, home, monkeypatch):
-    monkeypatch.setattr(segments, "_HELD_BACK_BYTES", 1 << 20)
+    monkeypatch.setattr(segments, "HELD_BACK_BYTES", 1 << 20)
     composition = Composition("window", StoreFormat.TIMESTAMPED, persistent=True, transactional=transactional)
     store = StoreUnderTest(composition, home, exactly_once=False, config_setter=small_memtables)
     store.fill([1, 7], "text")

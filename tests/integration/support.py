@@ -211,7 +211,7 @@ class Application:
             **{"commit_interval_ms": 600_000, **settings},
         )
         create_topic(servers, input_offsets_topic(self.name), partitions, OFFSETS_CONFIG)
-        for store in stores:
+        for store in self.definition.logged_stores:
             create_topic(
                 servers,
                 changelog_topic(self.name, store.name),
@@ -277,7 +277,9 @@ class Application:
             input_end=self._topics.log_ranges([where])[where].last_stable,
             offsets_id=self.offsets_id,
             changelogs={
-                store.name: self.changelog_spec(store.name) for store in self.definition.subtopologies[0].stores
+                store.name: self.changelog_spec(store.name)
+                for store in self.definition.logged_stores
+                if self.definition.subtopology_of(store.name).index == 0
             },
             bootstrap_servers=self.servers,
             state_dir=self.state_dir,
@@ -320,7 +322,7 @@ class Application:
         row = self.run()
         assert row.failure is None, row.failure
         assert row.lag == 0
-        settle(self.servers, self.output, *(store.changelog_of(self.name) for store in self.definition.stores))
+        settle(self.servers, self.output, *(store.changelog_of(self.name) for store in self.definition.logged_stores))
         return row
 
     def verify(self, depth: Depth = "scan", **options: Any) -> VerifyRow:

@@ -98,7 +98,21 @@ def write(directory, behaviours, pending=""):
 
 
 def test_our_own_catalogue_has_every_id_and_nothing_else():
-    lengths = {"T": 18, "W": 7, "K": 20, "L": 8, "M": 4, "F": 14, "H": 8, "S": 8, "R": 18, "C": 20, "G": 3, "V": 7}
+    lengths = {
+        "T": 18,
+        "W": 7,
+        "K": 20,
+        "L": 8,
+        "M": 4,
+        "F": 14,
+        "H": 8,
+        "S": 8,
+        "R": 18,
+        "C": 20,
+        "G": 3,
+        "V": 7,
+        "U": 6,
+    }
     expected = [f"{letter}{number}" for letter, last in lengths.items() for number in range(1, last + 1)]
     catalogue = load_catalogue(REPOSITORY / "tests" / "conformance")
     assert list(catalogue.behaviours) == expected

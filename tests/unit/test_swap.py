@@ -347,3 +347,38 @@ def test_a_small_file_killed_while_it_is_replaced_is_the_old_or_the_new_one(tmp_
 def test_removing_what_is_not_there_is_no_error(tmp_path):
     remove_durably(tmp_path / "absent")
     remove_tree(tmp_path / "absent")
+
+
+@pytest.mark.behaviour("U6")
+def test_commits_of_a_store_without_a_changelog_go_and_come_back_with_it_if_killed_before_any_step(paths):
+    store = KEY_VALUE.model_copy(update={"logged": False})
+    old, new = {"1": b"a commit", "prepared-2": b"another"}, {"7": b"a commit of the new store"}
+
+    def commits(label=None):
+        return contents(paths.commits("s") if label is None else paths.quarantined_commits("s", label))
+
+    def write(files):
+        for name, raw in files.items():
+            write_durably(paths.commits("s") / name, raw)
+
+    seen = set()
+    for step in count(1):
+        remove_tree(paths.state_dir)
+        lay_out(paths, store)
+        write(old)
+        code = exit_code(swap_dying, paths, store, "first", step)
+        finish_swaps(paths)
+        if contents(paths.live(store)) == OLD:
+            assert (commits(), commits("first")) == (old, {}), step
+            swap(paths, store, "first")
+        assert (contents(paths.live(store)), commits(), commits("first")) == (NEW, {}, old), step
+        write(new)
+        exit_code(swap_dying, paths, store, "second", step, "first")
+        finish_swaps(paths)
+        back = contents(paths.live(store)) == OLD
+        seen.add(back)
+        assert commits() == (old if back else new), step
+        assert commits("second" if back else "first") == (new if back else old), step
+        if code == 0:
+            break
+    assert seen == {False, True}

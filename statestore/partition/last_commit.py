@@ -1,0 +1,98 @@
+"""The last commit of a task, by which a store without a changelog is judged, and its prepared commit decided.
+
+Each commit has a number, and the topic of input offsets has the number of the last commit that changed each store
+without a changelog (`formats/input_offset.py`). So it is known which commit such a store must have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from statestore.changelog.group import GroupOffset, committed_offsets
+from statestore.changelog.input_offsets import of_topic, offsets_topics, read_kept
+from statestore.changelog.topics import Topics
+from statestore.formats import commit_metadata
+from statestore.formats.input_offset import InputOffset
+from statestore.model import TopicPartition
+from statestore.partition.spec import StorePartitionSpec
+
+
+class LastCommit(NamedTuple):
+    """The last commit of a task.
+
+    Attributes
+    ----------
+    number
+        Its sequence; 0: none was recorded.
+    recorded
+        Sequence of the last record in the topic of input offsets. It is smaller than `number` if the topic has lost the
+        record of the last commit.
+    unlogged
+        By that record, the number of the last commit that changed each store without a changelog that has anything.
+    record_is_lost
+        The group's offset is that of a commit, and the topic of input offsets has no record.
+    topic_id
+        Id of the topic of input offsets; empty: it does not exist.
+    """
+
+    number: int = 0
+    recorded: int = 0
+    unlogged: Mapping[str, int] = {}
+    record_is_lost: bool = False
+    topic_id: str = ""
+
+    def refuted_by(self, store: str, number: int | None) -> str:
+        """Say how a store differs from what was committed, by the number of its last commit; empty if it does not."""
+        expected = self.unlogged.get(store)
+        if number == expected and not self.record_is_lost:
+            return ""
+        if number is not None and self.recorded < number <= self.number:
+            return ""
+        if self.record_is_lost:
+            return "the topic of input offsets has lost the record of the last commit, so it is unknown what it had"
+        had = "nothing" if number is None else f"what was committed up to commit {number}"
+        changed = "no commit that changed it" if expected is None else f"commit {expected} as the last that changed it"
+        return f"it has {had}, and the task has committed {changed}"
+
+
+def last_commit_of(kept: InputOffset | None, committed: GroupOffset | None, topic_id: str) -> LastCommit:
+    """Return the last commit by what Kafka has of it.
+
+    Parameters
+    ----------
+    kept
+        The record in the topic of input offsets; None: there is none.
+    committed
+        The group's offset in the present input topic; None: there is none.
+    topic_id
+        Id of the topic of input offsets.
+    """
+    stamp = None if committed is None else commit_metadata.decode(committed.metadata).stamp
+    if kept is None:
+        return LastCommit(record_is_lost=stamp is not None, topic_id=topic_id)
+    by_group = kept.sequence
+    if stamp is not None and committed is not None:
+        counts = (stamp.topic_id, stamp.next_offset) == (topic_id, committed.next_offset)
+        by_group = stamp.sequence if counts else by_group
+    return LastCommit(max(kept.sequence, by_group), kept.sequence, kept.unlogged, topic_id=topic_id)
+
+
+def find_last_commit(spec: StorePartitionSpec) -> LastCommit:
+    """Return the last commit of a store's task, which does not run: the caller holds its lock.
+
+    Raises
+    ------
+    KafkaUnavailableError
+        If Kafka does not answer.
+    """
+    topics, read = Topics(spec.bootstrap_servers, spec.kafka_timeout_s), spec.input_topic or ""
+    found = offsets_topics(topics, spec.application, [read]).get(read)
+    if found is None:
+        return LastCommit()
+    where = TopicPartition(found.topic, spec.task.partition)
+    partition = TopicPartition(read, spec.task.partition)
+    log = topics.log_ranges([where])[where]
+    kept = read_kept(spec.bootstrap_servers, where, log, partition, spec.kafka_timeout_s)
+    group = committed_offsets(spec.bootstrap_servers, spec.application, spec.kafka_timeout_s).get(partition)
+    return last_commit_of(kept, of_topic(group, found.input.topic_id), found.topic_id)

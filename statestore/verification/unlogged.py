@@ -1,0 +1,127 @@
+"""Verifying stores without a changelog: nothing can be compared with their rows, so no result is ever OK.
+
+It is checked what can be checked: the files are as they were sealed, their blocks can be read, commits that wait in
+files are intact, and the store has the last commit that changed it, by the task's record in Kafka.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from functools import partial
+
+from statestore.errors import InvalidStateError, LockedError, StoreCorruptedError
+from statestore.model import TopicPartition
+from statestore.partition.inspection import damaged_file, inspect
+from statestore.partition.judgement import not_now, row
+from statestore.partition.last_commit import LastCommit, find_last_commit
+from statestore.partition.spec import StorePartitionSpec
+from statestore.reports import Action, Loss, Status, VerifyRow
+from statestore.statedir.lock import give_way
+from statestore.statedir.swap import locked_task
+from statestore.stores.commit_log import Commit, numbers, prepared_commits
+from statestore.verification.contents import count_rows
+from statestore.verification.options import VerifyOptions
+
+_NO_LOG = "it has no changelog, so a rebuild would lose all of it; only a snapshot can replace it"
+
+
+def verify_unlogged(spec: StorePartitionSpec, options: VerifyOptions) -> VerifyRow:
+    """Lock the task and verify one of its stores without a changelog."""
+    try:
+        with locked_task(spec.paths, spec.lock_wait_s, reading=True):
+            return check_unlogged(spec, replace(options, give_way=partial(give_way, spec.paths)))
+    except LockedError as error:
+        return not_now(spec, error).model_copy(update={"depth": options.depth})
+    except InvalidStateError as error:
+        found = row(spec, Status.CORRUPT, Action.BY_HAND, str(error))
+        return found.model_copy(update={"depth": options.depth})
+
+
+def check_unlogged(spec: StorePartitionSpec, options: VerifyOptions, last: LastCommit | None = None) -> VerifyRow:
+    """Verify a store without a changelog; the caller holds the task's lock.
+
+    Parameters
+    ----------
+    last
+        The task's last commit; None: Kafka is asked.
+    """
+    started = time.monotonic()
+    last = find_last_commit(spec) if last is None else last
+    offsets = options.depth == "offsets"
+    seen = inspect(
+        spec, open_sealed=not offsets, contents=not offsets and options.sample is None, between=options.give_way
+    )
+    found = row(spec, Status.UNLOGGED, Action.NONE, "")
+    found = found.model_copy(update={"committed": seen.committed, "sealed": seen.sealed, "file": seen.file})
+    if not seen.present:
+        found = _of_missing(spec, found, last)
+    elif seen.trouble is not None:
+        found = _lost(found, seen.trouble.status, seen.trouble.detail)
+    else:
+        try:
+            reached, waiting = commits_in_files(spec, last, seen.committed)
+            keys = None if offsets else count_rows(spec, options.give_way)
+            found = _of_present(spec, found, last, reached, waiting, depth=options.depth)
+            found = found.model_copy(update={"keys": keys})
+            if reached is None and seen.empty and found.status is Status.UNLOGGED:
+                found = found.model_copy(update={"status": Status.EMPTY, "detail": "nothing was committed to it yet"})
+        except StoreCorruptedError as error:
+            found = _lost(found, Status.CORRUPT, str(error)).model_copy(
+                update={"file": damaged_file(error, spec.live) or found.file}
+            )
+    return found.model_copy(update={"seconds": round(time.monotonic() - started, 3), "depth": options.depth})
+
+
+def commits_in_files(spec: StorePartitionSpec, last: LastCommit, committed: int | None) -> tuple[int | None, int]:
+    """Return the number of the commit that the store has with those in files, and how many these are.
+
+    A prepared commit that Kafka has not committed does not count.
+
+    Parameters
+    ----------
+    committed
+        Number of the last commit in the database.
+
+    Raises
+    ------
+    StoreCorruptedError
+        If a file is damaged.
+    """
+    directory = spec.paths.commits(spec.store.name)
+    paths = [directory / str(number) for number in numbers(directory)]
+    paths += [path for number, path in prepared_commits(directory).items() if number <= last.number]
+    found = [committed] if committed is not None and committed >= 0 else []
+    waiting = 0
+    for path in paths:
+        with path.open("rb") as file:
+            number = Commit(file, only_copy=True).offsets.get(TopicPartition(*spec.partition))
+        if number is not None:
+            waiting += committed is None or number > committed
+            found.append(number)
+    return max(found, default=None), waiting
+
+
+def _of_missing(spec: StorePartitionSpec, found: VerifyRow, last: LastCommit) -> VerifyRow:
+    why = last.refuted_by(spec.store.name, None)
+    if not why:
+        return found.model_copy(update={"status": Status.EMPTY, "detail": "nothing was committed to it yet"})
+    return _lost(found, Status.MISSING, f"{spec.live} does not exist, and {why}")
+
+
+def _of_present(
+    spec: StorePartitionSpec, found: VerifyRow, last: LastCommit, reached: int | None, waiting: int, *, depth: str
+) -> VerifyRow:
+    if why := last.refuted_by(spec.store.name, reached):
+        return _lost(found, Status.LAGGING, f"{why}: it is another copy of the store, or Kafka has lost commits")
+    looked = "its files were not read" if depth == "offsets" else "all of its rows can be read"
+    said = [f"not judged by a changelog, as it has none; {looked}, and it has the last commit that changed it"]
+    if waiting:
+        said.append(f"{waiting} commits are in files beside it, and the next run of process completes them")
+    return found.model_copy(update={"detail": "; ".join(said), "loss": Loss.LIKELY, "loss_detail": _NO_LOG})
+
+
+def _lost(found: VerifyRow, status: Status, detail: str) -> VerifyRow:
+    """Leave a store to a person: only a snapshot can replace it."""
+    update = {"status": status, "action": Action.BY_HAND, "detail": f"{detail}; {_NO_LOG}"}
+    return found.model_copy(update={**update, "loss": Loss.LIKELY, "loss_detail": _NO_LOG})

@@ -12,7 +12,7 @@ Partition 0 also has the claim of the application's catalogue, with the key `cat
 `offset` is the next to read; `topic_id` tells an input topic that was recreated; `sequence` grows with each commit.
 Times are ms since the epoch: the largest timestamp of the input, and the stream times of window and session stores.
 `changelogs` has the topic id of the changelog of each store that has anything. `unlogged` has, of each store without a
-changelog that has anything, the sequence of the last commit that changed it. It is left out if there is no such store.
+changelog that has anything, the number of the last commit that changed it. It is left out if there is no such store.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class InputOffset(BaseModel):
     changelogs
         Topic id of the changelog of each store of the task that had anything.
     unlogged
-        Sequence of the last commit that changed each store without a changelog that had anything.
+        Number of the last commit that changed each store without a changelog that had anything.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")

@@ -1,7 +1,8 @@
 """The last commit of a task, by which a store without a changelog is judged, and its prepared commit decided.
 
-Each commit has a number, and the topic of input offsets has the number of the last commit that changed each store
-without a changelog (`formats/input_offset.py`). So it is known which commit such a store must have.
+Each commit of such a store has a number that no other commit of the store has, not even one that Kafka has aborted. The
+topic of input offsets has the number of the last commit that changed each store without a changelog
+(`formats/input_offset.py`). So it is known which commit such a store must have.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from statestore.changelog.group import GroupOffset, committed_offsets
+from statestore.changelog.group import ConsumerGroup, GroupOffset
 from statestore.changelog.input_offsets import of_topic, offsets_topics, read_kept
 from statestore.changelog.topics import Topics
 from statestore.formats import commit_metadata
@@ -23,31 +24,27 @@ class LastCommit(NamedTuple):
 
     Attributes
     ----------
-    number
-        Its sequence; 0: none was recorded.
-    recorded
-        Sequence of the last record in the topic of input offsets. It is smaller than `number` if the topic has lost the
-        record of the last commit.
     unlogged
-        By that record, the number of the last commit that changed each store without a changelog that has anything.
+        The number of the last commit that changed each store without a changelog that has anything.
     record_is_lost
-        The group's offset is that of a commit, and the topic of input offsets has no record.
+        The group's offset is that of a commit whose record the topic of input offsets does not have, so `unlogged` is
+        unknown or old.
     topic_id
         Id of the topic of input offsets; empty: it does not exist.
     """
 
-    number: int = 0
-    recorded: int = 0
     unlogged: Mapping[str, int] = {}
     record_is_lost: bool = False
     topic_id: str = ""
+
+    def expected(self, store: str) -> int:
+        """Return the number of the commit that a store must have; -1: none, or it is unknown."""
+        return -1 if self.record_is_lost else self.unlogged.get(store, -1)
 
     def refuted_by(self, store: str, number: int | None) -> str:
         """Say how a store differs from what was committed, by the number of its last commit; empty if it does not."""
         expected = self.unlogged.get(store)
         if number == expected and not self.record_is_lost:
-            return ""
-        if number is not None and self.recorded < number <= self.number:
             return ""
         if self.record_is_lost:
             return "the topic of input offsets has lost the record of the last commit, so it is unknown what it had"
@@ -71,11 +68,9 @@ def last_commit_of(kept: InputOffset | None, committed: GroupOffset | None, topi
     stamp = None if committed is None else commit_metadata.decode(committed.metadata).stamp
     if kept is None:
         return LastCommit(record_is_lost=stamp is not None, topic_id=topic_id)
-    by_group = kept.sequence
-    if stamp is not None and committed is not None:
-        counts = (stamp.topic_id, stamp.next_offset) == (topic_id, committed.next_offset)
-        by_group = stamp.sequence if counts else by_group
-    return LastCommit(max(kept.sequence, by_group), kept.sequence, kept.unlogged, topic_id=topic_id)
+    later = stamp is not None and committed is not None and stamp.sequence > kept.sequence
+    counts = later and (stamp.topic_id, stamp.next_offset) == (topic_id, committed.next_offset)  # type: ignore[union-attr]
+    return LastCommit(kept.unlogged, record_is_lost=counts, topic_id=topic_id)
 
 
 def find_last_commit(spec: StorePartitionSpec) -> LastCommit:
@@ -94,5 +89,7 @@ def find_last_commit(spec: StorePartitionSpec) -> LastCommit:
     partition = TopicPartition(read, spec.task.partition)
     log = topics.log_ranges([where])[where]
     kept = read_kept(spec.bootstrap_servers, where, log, partition, spec.kafka_timeout_s)
-    group = committed_offsets(spec.bootstrap_servers, spec.application, spec.kafka_timeout_s).get(partition)
-    return last_commit_of(kept, of_topic(group, found.input.topic_id), found.topic_id)
+    # A transaction of a killed attempt may still be open. It is not waited for: the next run ends it.
+    with ConsumerGroup(spec.bootstrap_servers, spec.application, spec.kafka_timeout_s, require_stable=False) as group:
+        committed = group.committed(partition)
+    return last_commit_of(kept, of_topic(committed, found.input.topic_id), found.topic_id)

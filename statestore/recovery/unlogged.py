@@ -221,7 +221,7 @@ def _put_in_place(
         kill_switch.reached("restore, built, not swapped")
         snapshot, loses = chosen.snapshot, bool(chosen.lacks)
         record = snapshot.record.model_copy(
-            update={"restored_by": spec.label, "accepted": last.number if loses else None}
+            update={"restored_by": spec.label, "accepted": last.expected(name) if loses else None}
         )
         grown = continuing(store.archive.url, snapshot) if store.archive is not None else None
         if chosen.against:

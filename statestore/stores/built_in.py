@@ -139,19 +139,19 @@ class BuiltInBytes(BytesStore, Generic[T]):
         Parameters
         ----------
         number
-            Number of the commit in the topic of input offsets.
+            Number of the commit, which no other commit of the store has.
         """
         self.opened.prepare(number, offsets, position)
 
-    def decide(self, last: int) -> None:
-        """Complete the commit that was prepared before a crash if Kafka has committed it, and discard it otherwise.
+    def decide(self, committed: int | None) -> None:
+        """Complete the commit that was prepared before a crash if it has this number, and discard it otherwise.
 
         Parameters
         ----------
-        last
-            Number of the last commit in the topic of input offsets.
+        committed
+            Number of the last commit that Kafka has committed; None: none.
         """
-        self.opened.decide(last)
+        self.opened.decide(committed)
 
     def recover(self, changelog_offset: int | None) -> bool:
         """Discard uncommitted writes; return whether the committed rows are at a changelog offset or above it.

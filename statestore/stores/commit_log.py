@@ -14,9 +14,9 @@ changelog is replayed from there. Therefore, the files are not forced to the dis
 repetition.
 
 A store without a changelog has only these files. Each of its commits is first written to `prepared-<n>`, forced to the
-disk, before its Kafka transaction is committed; n is the number of the commit. After that, it is renamed to a number as
-above. If the process is killed in between, Kafka tells whether the commit counts (`CommitLog.decide`). A damaged file
-of such a store is an error.
+disk, before its Kafka transaction is committed; n is a number that no other commit of the store has. After that, it is
+renamed to a number as above. If the process is killed in between, Kafka tells whether the commit counts
+(`CommitLog.decide`). A damaged file of such a store is an error.
 
 The last file stays until the store is closed. If a reader finds the same file before and after it has opened the
 databases, it has missed none.
@@ -186,7 +186,7 @@ class CommitLog:
         Parameters
         ----------
         number
-            The commit's number in the topic of input offsets.
+            The commit's number, which the transaction writes to the topic of input offsets.
         """
         name = f"{_PREPARED}{number}"
         self.is_prepared = True  # whether the file is there is not known after an error
@@ -206,24 +206,22 @@ class CommitLog:
         kill_switch.reached("prepared commit decided, not applied")
         return number, size
 
-    def decide(self, databases: Mapping[str, LoggedDatabase], last: int) -> None:
-        """Complete the prepared commits that count, and remove the others; the databases were just opened.
+    def decide(self, databases: Mapping[str, LoggedDatabase], committed: int | None) -> None:
+        """Complete the prepared commit that counts, and remove all others; the databases were just opened.
 
         Parameters
         ----------
-        last
-            Number of the last commit in the topic of input offsets, as of after earlier attempts were fenced.
+        committed
+            Number of the one that Kafka has committed; None: none of them.
 
         Raises
         ------
         StoreCorruptedError
-            If a commit that counts is damaged.
+            If it is damaged.
         """
         prepared = prepared_commits(self._directory)
-        counting = [path for number, path in prepared.items() if number <= last]
-        for path in counting:
-            self._repeat(path, databases)
-        if counting:
+        if committed in prepared:
+            self._repeat(prepared[committed], databases)
             for database in databases.values():
                 database.sync()
         kill_switch.reached("prepared commits completed, their files still there")
@@ -380,7 +378,7 @@ def numbers(directory: Path) -> list[int]:
 
 
 def prepared_commits(directory: Path) -> dict[int, Path]:
-    """Return the files of the prepared commits in a directory, by their numbers in the topic of input offsets."""
+    """Return the files of the prepared commits in a directory, by their numbers."""
     try:
         names = [name.removeprefix(_PREPARED) for name in os.listdir(directory) if name.startswith(_PREPARED)]
     except FileNotFoundError:

@@ -186,10 +186,10 @@ class Database:
         if spilled or self._unflushed_bytes > HELD_BACK_BYTES or self._unflushed_commits > HELD_BACK_COMMITS:
             self.sync()
 
-    def decide(self, last: int) -> None:
+    def decide(self, committed: int | None) -> None:
         """Complete or discard a commit that was prepared when the process was killed (`CommitLog.decide`)."""
         assert self._commits is not None, "only a store on disk is without a changelog"
-        self._commits.decide({ONLY: self}, last)
+        self._commits.decide({ONLY: self}, committed)
 
     @property
     def has_changes(self) -> bool:

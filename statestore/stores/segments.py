@@ -197,10 +197,10 @@ class Segments:
         pieces = {self._home.name(start): segment.pieces() for start, segment in self._segments.items()}
         self._home.commits.prepare(number, pieces, offsets, position)
 
-    def decide(self, last: int) -> None:
+    def decide(self, committed: int | None) -> None:
         """Complete or discard a commit that was prepared when the process was killed (`CommitLog.decide`)."""
         assert self._home.commits is not None, "only a transactional store on disk is without a changelog"
-        self._home.commits.decide({self._home.name(start): one for start, one in self._segments.items()}, last)
+        self._home.commits.decide({self._home.name(start): one for start, one in self._segments.items()}, committed)
 
     @property
     def has_changes(self) -> bool:

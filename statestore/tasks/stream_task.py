@@ -270,8 +270,7 @@ class StreamTask:
         """Find where to continue in the input, and return the stream times known so far."""
         position = find_position(self._spec, self._group, self._stores, logs)
         found = position.found
-        self._next_offset = found.offset
-        self._sequence = max([found.sequence, *self._stores.commit_numbers.values()])
+        self._next_offset, self._sequence = found.offset, found.sequence
         self._last_record = found.offset - 1
         self._never_read, self._moved_from = position.never_read, found.moved_from
         self._reached_input = True
@@ -295,8 +294,8 @@ class StreamTask:
         changelogs = {
             name: spec.changelogs[name].topic_id for name in self._stores.not_empty() if name in spec.changelogs
         }
-        prepared = self._stores.prepare(self._sequence, position)
-        numbers = {**self._stores.commit_numbers, **dict.fromkeys(prepared, self._sequence)}
+        prepared = self._stores.prepare(position)
+        numbers = {**self._stores.commit_numbers, **prepared}
         kept = InputOffset.of(self._next_offset, spec.input_id, self._sequence, times, changelogs, numbers)
         self._writer.keep_offset(OffsetRecord(spec.offsets, self._input, kept))
         delivered = self._writer.flush()
@@ -306,7 +305,7 @@ class StreamTask:
         )
         kill_switch.reached("flushed, not committed")
         self._writer.commit()
-        return {**delivered, **{spec.changelog(name): self._sequence for name in prepared}}
+        return {**delivered, **{spec.changelog(name): number for name, number in prepared.items()}}
 
     # -- processing -----------------------------------------------------------------------------------------------
 

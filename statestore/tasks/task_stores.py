@@ -120,21 +120,20 @@ class TaskStores:
         """True if a store without a changelog is not what the last commit names, so that a commit must name it."""
         return any(part.has_accepted_loss for part in self._unlogged.values())
 
-    def prepare(self, number: int, position: Mapping[TopicPartition, int]) -> list[str]:
-        """Prepare a commit in each changed store without a changelog; return their names.
+    def prepare(self, position: Mapping[TopicPartition, int]) -> dict[str, int]:
+        """Prepare a commit in each changed store without a changelog; return its numbers by store.
 
         Call it before Kafka's transaction is committed, which decides whether the commit counts.
 
         Parameters
         ----------
-        number
-            The commit's number in the topic of input offsets.
         position
             As given to `commit`.
         """
         if self._unlogged:
             require_locks(self._paths)
-        return [name for name, part in self._unlogged.items() if part.prepare(number, position)]
+        numbers = {name: part.prepare(position) for name, part in self._unlogged.items()}
+        return {name: number for name, number in numbers.items() if number is not None}
 
     @property
     def staged_bytes(self) -> int:

@@ -3,6 +3,9 @@
 Each commit is prepared in a file before Kafka's transaction is committed (`stores/commit_log.py`). The topic of input
 offsets has the number of the last commit that changed the store. A task begins only if the store has exactly that
 commit. Thus, an update is neither lost nor applied twice, and a missing or older store is not used unnoticed.
+
+A number is the time (ms), or one more than the last number if that is greater. So an attempt that was aborted, or that
+ran on another copy of the store, has other numbers.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NoReturn
 
-from statestore import kill_switch
+from statestore import clock, kill_switch
 from statestore.archive.grown_from import beginning
 from statestore.durable import remove_durably, remove_tree, write_durably
 from statestore.errors import RebuildError, StoreCorruptedError
@@ -21,6 +24,7 @@ from statestore.statedir.context import forget_mode
 from statestore.statedir.record import StoreRecord
 from statestore.statedir.seal import break_seal, check_seal, forget_digests
 from statestore.stores.built_in import BuiltInBytes
+from statestore.stores.commit_log import prepared_commits
 from statestore.tasks.task_store import TaskStore
 
 
@@ -36,6 +40,8 @@ class UnloggedTaskStore(TaskStore):
     has_accepted_loss = False
     _is_missing = False
     _accepted: int | None = None
+    #: No later commit has a number that is not greater.
+    _greatest = 0
 
     # -- opening --------------------------------------------------------------------------------------------------
 
@@ -78,11 +84,8 @@ class UnloggedTaskStore(TaskStore):
         if self._is_missing:
             self._begin_empty(last)
         elif last is not None:
-            try:
-                self._inner.decide(last.number)
-            except StoreCorruptedError as error:
-                self._refuse_unlogged(f"cannot be used ({error})")
-            self._require_committed(last)
+            self._decide(last)
+        self._greatest = max(self._number or 0, 0 if last is None else last.expected(self._name))
         self.caught_up_ms = asked_ms
         self.write_record(self.known().model_copy(update={"caught_up_ms": asked_ms}))
         self.store.metrics.begin_processing()
@@ -91,7 +94,7 @@ class UnloggedTaskStore(TaskStore):
         record = self.record
         had = record is not None and record.committed is not None
         why = "" if last is None else last.refuted_by(self._name, None)
-        if had and not why and (last is None or not last.number):
+        if had and not why and (last is None or not last.unlogged):
             why = f"it had commit {record.committed}" if record is not None else ""
         paths = self._spec.paths
         if why:
@@ -113,15 +116,21 @@ class UnloggedTaskStore(TaskStore):
         kill_switch.reached("store without a changelog about to begin empty")
         self._init()
 
-    def _require_committed(self, last: LastCommit) -> None:
-        why, record = last.refuted_by(self._name, self._number), self.record
+    def _decide(self, last: LastCommit) -> None:
+        """Complete or discard the prepared commit. If neither is certain, keep it, unless a user accepts a loss."""
+        record, expected = self.record, last.expected(self._name)
         self._accepted = record.accepted if record is not None else None
-        if not why:
-            return
-        if not (self._task.accept_loss or (self._accepted is not None and self._accepted >= last.number)):
-            self._refuse_unlogged(f"is not as it was committed: {why}")
-        self.has_accepted_loss = True
-        self.is_untouched = False
+        prepared = prepared_commits(self._spec.paths.commits(self._name))
+        number = expected if expected in prepared else self._number
+        if why := last.refuted_by(self._name, number):
+            if not (self._task.accept_loss or self._accepted == expected):
+                self._refuse_unlogged(f"is not as it was committed: {why}")
+            self.has_accepted_loss = True
+            self.is_untouched = False
+        try:
+            self._inner.decide(number)
+        except StoreCorruptedError as error:
+            self._refuse_unlogged(f"cannot be used ({error})")
 
     def _refuse_unlogged(self, what: str) -> NoReturn:
         raise RebuildError(
@@ -145,12 +154,13 @@ class UnloggedTaskStore(TaskStore):
 
     # -- at work --------------------------------------------------------------------------------------------------
 
-    def prepare(self, number: int, position: Mapping[TopicPartition, int]) -> bool:
-        """Prepare the next commit, if the store was changed; return whether it was."""
+    def prepare(self, position: Mapping[TopicPartition, int]) -> int | None:
+        """Prepare the next commit; return its number, or None if the store was not changed."""
         if not self._inner.has_changes:
-            return False
-        self._inner.prepare(number, {self.changelog: number}, position)
-        return True
+            return None
+        self._greatest = max(clock.now_ms(), self._greatest + 1)
+        self._inner.prepare(self._greatest, {self.changelog: self._greatest}, position)
+        return self._greatest
 
     # -- closing --------------------------------------------------------------------------------------------------
 

@@ -90,7 +90,7 @@ def commits_in_files(spec: StorePartitionSpec, last: LastCommit, committed: int 
     """
     directory = spec.paths.commits(spec.store.name)
     paths = [directory / str(number) for number in numbers(directory)]
-    paths += [path for number, path in prepared_commits(directory).items() if number <= last.number]
+    paths += [path for number, path in prepared_commits(directory).items() if number == last.expected(spec.store.name)]
     found = [committed] if committed is not None and committed >= 0 else []
     waiting = 0
     for path in paths:

@@ -95,7 +95,7 @@ SUITES: tuple[Part, ...] = (
     _long("faults/integration-s-z", "tests/integration/test_[s-z]*.py"),
     _long("faults/processes", "tests/faults/test_*.py", paths=(*AIRFLOW, "tests/everything")),
     _long("faults/damage", *_faults("damage")),
-    _long("faults/kills", *_faults("kills", "half_commits", "node_kills", "two_runs", "months_of_silence")),
+    _long("faults/kills", *_faults("kills", "half_commits", "unlogged", "node_kills", "two_runs", "months_of_silence")),
     _long("faults/archive", *_faults("archive_*")),
     _long("faults/logs", *_faults("broker", "cut_logs", "log_reader_*", "metastore_*")),
     _long("faults/meeting", *_faults("features_meet", "detectors")),

@@ -43,13 +43,15 @@ def test_each_run_continues_with_what_the_last_one_committed(bootstrap_servers: 
     row = application.process(INPUT)
     assert (row.records_in, row.records_out, row.changelog_records) == (5, 5, 0)
     assert application.contents() == application.recomputed()[0]
-    assert application.committed() == 1
-    assert kept(application)["unlogged"] == {STORE: 1}
+    first = application.committed()
+    assert kept(application)["unlogged"] == {STORE: first}
     application.process([(b"a", b"3")])
     assert application.contents() == application.recomputed()[0]
-    assert (application.committed(), kept(application)["sequence"]) == (2, 2)
+    second = application.committed()
+    assert second > first
+    assert (kept(application)["unlogged"], kept(application)["sequence"]) == ({STORE: second}, 2)
     assert application.run().commits == 0
-    assert application.committed() == 2
+    assert application.committed() == second
     assert not numbers(application.task_spec().paths.commits(STORE))
     there = application._topics.describe([application.changelog, f"{application.name}-{STORE}-changelog"])
     assert not there
@@ -75,15 +77,15 @@ def test_a_missing_store_stops_its_task_until_a_user_accepts_the_loss(bootstrap_
 def test_an_older_copy_is_not_used(bootstrap_servers: str, tmp_path: Path) -> None:
     application = unlogged(bootstrap_servers, tmp_path)
     application.process(INPUT)
-    copy = tmp_path / "copy"
+    copy, first = tmp_path / "copy", application.committed()
     shutil.copytree(application.state_dir, copy)
     application.process([(b"a", b"3")])
     shutil.rmtree(application.state_dir)
     copy.rename(application.state_dir)
-    assert "commit 2 as the last that changed it" in application.fails("RebuildError")
+    assert f"commit {kept(application)['unlogged'][STORE]} as the last" in application.fails("RebuildError")
     assert application.run(accept_loss=True).failure is None
-    assert application.committed() == 1
-    assert kept(application)["unlogged"] == {STORE: 1}
+    assert application.committed() == first
+    assert kept(application)["unlogged"] == {STORE: first}
     assert application.run().failure is None
 
 
@@ -97,7 +99,8 @@ def test_verify_never_says_ok(bootstrap_servers: str, tmp_path: Path, depth: Any
     assert application.verify(depth).status == Status.EMPTY
     application.process(INPUT)
     row = application.verify(depth)
-    assert (row.status, row.action, row.committed, row.sealed) == (Status.UNLOGGED, Action.NONE, 1, True)
+    number = application.committed()
+    assert (row.status, row.action, row.committed, row.sealed) == (Status.UNLOGGED, Action.NONE, number, True)
     assert (row.keys, row.contents, row.loss, row.depth) == (None if depth == "offsets" else 2, None, "likely", depth)
     file = next(application.live.glob("*.sst"))
     content = bytearray(file.read_bytes())
@@ -119,12 +122,13 @@ def test_verify_never_says_ok(bootstrap_servers: str, tmp_path: Path, depth: Any
 def test_commits_in_files_are_part_of_what_is_verified(bootstrap_servers: str, tmp_path: Path) -> None:
     application = unlogged(bootstrap_servers, tmp_path)
     application.process(INPUT)
+    first = application.committed()
     application.send([(b"a", b"3")])
     Child([application.task_spec()], tmp_path / "marks", kill=Kill("stores committed")).killed()
     commits = application.task_spec().paths.commits(STORE)
     (number,) = numbers(commits)
     row = application.verify()
-    assert (row.status, row.committed, "1 commits are in files" in row.detail) == (Status.UNLOGGED, 1, True)
+    assert (row.status, row.committed, "1 commits are in files" in row.detail) == (Status.UNLOGGED, first, True)
     intact = (commits / str(number)).read_bytes()
     (commits / str(number)).write_bytes(intact[:-3] + b"xyz")
     assert application.verify().status == Status.CORRUPT
@@ -147,10 +151,33 @@ def test_a_prepared_commit_that_kafka_has_not_committed_is_not_read(bootstrap_se
     application.send([(b"a", b"3")])
     Child([application.task_spec()], tmp_path / "marks", kill=Kill("flushed, not committed")).killed()
     commits = application.task_spec().paths.commits(STORE)
-    assert list(prepared_commits(commits)) == [2]
+    (prepared,) = prepared_commits(commits)
     assert application.contents() == before
+    assert application.verify().status == Status.UNLOGGED
     assert application.run().failure is None
     assert application.contents() == application.recomputed()[0]
+    assert application.committed() > prepared
+
+
+@pytest.mark.behaviour("U1", "U6")
+def test_a_prepared_commit_of_another_copy_of_the_store_is_not_completed(
+    bootstrap_servers: str, tmp_path: Path
+) -> None:
+    application = unlogged(bootstrap_servers, tmp_path)
+    application.process(INPUT)
+    application.send([(b"a", b"3")])
+    Child([application.task_spec()], tmp_path / "marks", kill=Kill("flushed, not committed")).killed()
+    copy = tmp_path / "copy"
+    shutil.copytree(application.state_dir, copy)
+    application.process([(b"a", b"4")])
+    shutil.rmtree(application.state_dir)
+    copy.rename(application.state_dir)
+    commits = application.task_spec().paths.commits(STORE)
+    assert "is not as it was committed" in application.fails("RebuildError")
+    assert len(prepared_commits(commits)) == 1  # nothing is removed before a user decides
+    assert application.run(accept_loss=True).failure is None
+    assert not commits.exists()
+    assert {key: found.value for key, found in application.contents().items()} == {b"a": b"2", b"c": b"1"}
 
 
 # -- snapshots ----------------------------------------------------------------------------------------------------

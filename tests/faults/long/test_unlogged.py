@@ -19,6 +19,7 @@ _LONGEST_S = 2.5
 
 
 @pytest.mark.behaviour("U1")
+@pytest.mark.share_for(every=4, why="one campaign")
 @pytest.mark.parametrize("number", range(-(-KILLS // _A_CAMPAIGN)))
 def test_random_kills_lose_and_double_nothing(bootstrap_servers: str, tmp_path: Path, number: int) -> None:
     draw = Random(f"{SEED}-{number}")

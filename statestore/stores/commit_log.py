@@ -59,7 +59,8 @@ from statestore.stores.table import Changes, DeletedRange
 _HEADER = Struct("<II")
 _NAMES = Struct("<HHBI")
 _DELETE = (1 << 32) - 1
-_ROWS_A_PART = 4096
+#: So few that keys and values are still in the cache of the processor when they are copied.
+_ROWS_A_PART = 1024
 _PREPARED = "prepared-"
 _NO_CHANGELOG = "The store has no changelog to rebuild it from: restore it from a snapshot"
 _PART_BYTES = 4 * 1024 * 1024

@@ -8,11 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from statestore_jobs.planning import prepare, task_specs
 
 from statestore.archive.cleanup import Retention
+from statestore.changelog.topics import Topics
 from statestore.cli.verification import exit_code
+from statestore.config import Settings
+from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
+from statestore.discovery.partitions import store_partition_specs
 from statestore.errors import InputError
+from statestore.model import StoreFormat
 from statestore.recovery.archive_cleanup import clean_archive
 from statestore.recovery.many import plan_many
 from statestore.recovery.restore import restore
@@ -20,11 +26,13 @@ from statestore.recovery.snapshot_building import SnapshotSpec, make_snapshot
 from statestore.reports import Action, Status
 from statestore.rewrite.examination import require_rewritable
 from statestore.stores.commit_log import numbers, prepared_commits
+from statestore.tasks.stream_task import run_task
+from statestore.verification.check import verify
 from tests.faults.children import Child, Kill
 from tests.integration.archived import Archived
-from tests.integration.broker import consume
+from tests.integration.broker import consume, create_topic, produce, unique
 from tests.integration.conftest import INPUT
-from tests.integration.support import STORE, Application
+from tests.integration.support import STORE, Application, register
 
 
 def unlogged(servers: str, directory: Path, **settings: Any) -> Application:
@@ -280,3 +288,37 @@ def test_clean_up_keeps_the_newest_snapshot_whatever_the_store_is(archived: Arch
     assert archived.snapshots() == [newest]
     archived.restored("auto")
     assert archived.contents() == archived.recomputed()[0]
+
+
+@pytest.mark.behaviour("U5")
+def test_an_applied_definition_has_no_changelog_and_is_planned_verified_and_processed(
+    bootstrap_servers: str, tmp_path: Path
+) -> None:
+    topic = create_topic(bootstrap_servers, unique("in"), 1)
+    definition = ApplicationDefinition(
+        name=unique("app"),
+        input_topic=topic,
+        processor="tests.integration.support:count_plain",
+        stores=(StoreDefinition(name=STORE, logged=False, format=StoreFormat.PLAIN),),
+    )
+    metastore = register(bootstrap_servers, definition)
+    entry = metastore.view().catalogue.entry(definition.name)
+    offsets = f"{definition.name}-input-offsets"
+    assert set(entry.topics or {}) == {offsets}
+    topics = Topics(bootstrap_servers, 60)
+    names = [f"{definition.name}-{STORE}-{suffix}" for suffix in ("changelog", "commits")]
+    assert not topics.describe(names)
+    prepare(topics, metastore, [entry])
+    produce(bootstrap_servers, topic, INPUT)
+    state, reports = tmp_path / "state", str(tmp_path)
+    settings = Settings(
+        bootstrap_servers=bootstrap_servers, state_dir=state, reports_dir=reports, data_docs_dir=reports
+    )
+    (spec,) = task_specs(settings, topics, definition)
+    row = run_task(spec)
+    assert (row.failure, row.records_in, row.changelog_records) == (None, 5, 0)
+    (found,) = store_partition_specs(settings, topics, [definition])
+    assert verify(found).status == Status.UNLOGGED
+    assert not topics.describe(names)
+    with pytest.raises(InputError, match="NODE_LOCAL"):
+        task_specs(settings.model_copy(update={"node_local_state": True}), topics, definition)

@@ -80,7 +80,9 @@ def _row(spec: StorePartitionSpec, logs: Mapping[TopicPartition, LogRange]) -> L
     log = logs.get(spec.partition) if len(spec.partitions) == 1 else None
     record = read_record(spec.paths, spec.store.name)
     note = ""
-    if spec.changelog is None:
+    if not spec.store.logged:
+        note = "it has no changelog (logged: false)"
+    elif spec.changelog is None:
         note = f"topic {spec.partition.topic} does not exist"
     elif spec.partition not in logs:
         note = f"topic {spec.partition.topic} has {spec.changelog.partitions} partitions"
@@ -91,7 +93,7 @@ def _row(spec: StorePartitionSpec, logs: Mapping[TopicPartition, LogRange]) -> L
         kind=spec.store.kind,
         format=spec.store.format.value,
         retention_ms=spec.store.retention_ms,
-        changelog=spec.partition.topic,
+        changelog=spec.partition.topic if spec.store.logged else "",
         committed=record.committed if record else None,
         start=log.start if log else None,
         end=log.last_stable if log else None,

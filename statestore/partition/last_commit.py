@@ -1,8 +1,8 @@
 """The last commit of a task, by which a store without a changelog is judged, and its prepared commit decided.
 
-Each commit of such a store has a number that no other commit of the store has, not even one that Kafka has aborted. The
-topic of input offsets has the number of the last commit that changed each store without a changelog
-(`formats/input_offset.py`). So it is known which commit such a store must have.
+Each commit has a number that no other commit of the store has, not even one that Kafka has aborted. The topic of input
+offsets has the number of the last commit that changed each store without a changelog (`formats/input_offset.py`). It
+tells which commit the store must have.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class LastCommit(NamedTuple):
         return -1 if self.record_is_lost else self.unlogged.get(store, -1)
 
     def refuted_by(self, store: str, number: int | None) -> str:
-        """Say how a store differs from what was committed, by the number of its last commit; empty if it does not."""
+        """Return the difference between a store and what was committed, by its last commit's number; empty if none."""
         expected = self.unlogged.get(store)
         if number == expected and not self.record_is_lost:
             return ""
@@ -59,9 +59,9 @@ def last_commit_of(kept: InputOffset | None, committed: GroupOffset | None, topi
     Parameters
     ----------
     kept
-        The record in the topic of input offsets; None: there is none.
+        The record in the topic of input offsets; None if it is missing.
     committed
-        The group's offset in the present input topic; None: there is none.
+        The group's offset in the present input topic; None if it is missing.
     topic_id
         Id of the topic of input offsets.
     """

@@ -145,7 +145,7 @@ class StorePartitionSpec(BaseModel):
     def partition(self) -> TopicPartition:
         """The store partition's part of the changelog; of a global store's several the first.
 
-        Of a store without a changelog: where it keeps the number of its last commit.
+        A store without a changelog keeps the number of its last commit under this name.
         """
         topic = self.store.changelog_of(self.application) if self.changelog is None else self.changelog.topic
         return TopicPartition(topic, self.task.partition)

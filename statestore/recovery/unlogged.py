@@ -51,7 +51,7 @@ class _Chosen:
     Attributes
     ----------
     lacks
-        What the store with it lacks of what its task has committed; empty: nothing.
+        Committed changes that the snapshot does not have; empty if it has all of them.
     against
         Why it is not chosen unless a user names it; empty: nothing.
     """
@@ -66,7 +66,7 @@ def restore_unlogged(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgre
     Raises
     ------
     InputError
-        If it cannot be restored as asked for, or changes would be lost and nobody accepts that.
+        If it cannot be restored as asked for, or if changes would be lost and the loss was not accepted.
     """
     store = spec.store
     _require_possible(spec)
@@ -86,7 +86,7 @@ def restore_unlogged(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgre
 
 
 def plan_unlogged(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
-    """Say what `restore_unlogged` would do.
+    """Return the plan of `restore_unlogged`.
 
     Raises
     ------
@@ -153,7 +153,7 @@ def _chosen(spec: RestoreSpec, last: LastCommit) -> Iterator[_Chosen]:
     Raises
     ------
     InputError
-        If there is none.
+        If no snapshot can be used.
     """
     store = spec.store
     assert store.archive is not None

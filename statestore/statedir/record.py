@@ -65,8 +65,8 @@ class StoreRecord(BaseModel):
     exact
         Of a store as of a point: it is what it was then; None: it is none, or that was not recorded.
     accepted
-        Of a store without a changelog: number of the last commit that changed it, which a user accepts that it lacks;
-        -1: that number was unknown; None: no loss was accepted.
+        Number of a commit that a store without a changelog lacks, if a user accepts that loss; -1: that number was
+        unknown; None: no loss was accepted.
     expiry
         How far its changelog was searched for rows older than its ttl; None: from its start.
     """

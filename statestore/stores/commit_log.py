@@ -16,7 +16,7 @@ repetition.
 A store without a changelog has only these files. Each of its commits is first written to `prepared-<n>`, forced to the
 disk, before its Kafka transaction is committed; n is a number that no other commit of the store has. After that, it is
 renamed to a number as above. If the process is killed in between, Kafka tells whether the commit counts
-(`CommitLog.decide`). A damaged file of such a store is an error.
+(`CommitLog.decide`). A damaged file is an error.
 
 The last file stays until the store is closed. If a reader finds the same file before and after it has opened the
 databases, it has missed none.

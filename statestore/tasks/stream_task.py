@@ -287,7 +287,7 @@ class StreamTask:
     ) -> dict[TopicPartition, int]:
         """Commit what was written, with the next input offset; return the last offset of each partition written to.
 
-        Of a store without a changelog that was changed, it returns the number of the commit.
+        For a changed store without a changelog, the offset is the number of the commit.
         """
         spec = self._spec
         self._sequence += 1

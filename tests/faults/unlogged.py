@@ -81,7 +81,7 @@ class Counting:
             self.application.send(rows, timestamp=T0 - T0 % HOUR_MS + self._draw.randrange(9) * HOUR_MS)
 
     def child(self, kill: Kill | None = None) -> Child:
-        """Run the task in a process of its own."""
+        """Run the task in a separate process."""
         return Child([self.application.task_spec()], self._marks, kill=kill)
 
     def run(self) -> None:

@@ -1,4 +1,4 @@
-"""Stores without a changelog (logged: false) on a real broker: what a task, verify, and restore do with them."""
+"""Stores without a changelog (logged: false) on a real broker, in tasks, verification, restores, and snapshots."""
 
 from __future__ import annotations
 

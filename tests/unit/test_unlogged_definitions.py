@@ -1,4 +1,4 @@
-"""Definitions of stores without a changelog: what fits, what is refused by name, and which topics there are."""
+"""Definitions of stores without a changelog: refused settings, and the topics of an application."""
 
 from __future__ import annotations
 

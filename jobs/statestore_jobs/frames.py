@@ -146,7 +146,7 @@ def compared_frames(
             store = cache.enter_context(_cached(store_frame(spark, definition, present)))
             sizes = _sizes(store)
             versions = None
-            if not definition.rows_are_records and specs[0].changelog is not None:
+            if definition.store_kind.has_history and specs[0].changelog is not None:
                 versions = _versions_beside_log(spark, topics, specs, readings, cache)
             if run_each(spark, specs, read_offset, Reading) != readings:
                 continue  # somebody committed meanwhile: the rows may be newer than the offsets
@@ -172,11 +172,11 @@ def _why_not_judged(spec: StorePartitionSpec) -> str | None:
     if spec.store.engine == "in_memory":
         if spec.changelog is None:
             return "it is only in memory, and has no changelog yet"
-        if not spec.store.rows_are_records:
+        if spec.store.store_kind.has_history:
             return "it is only in memory, and a versioned store is not the fold of its changelog's last records"
     if not spec.store.logged:
         return "it has no changelog (logged: false), so there is nothing that its rows could be compared with"
-    if spec.store.supplied and lives_in_archive(spec):
+    if not spec.store.files_are_known and lives_in_archive(spec):
         return "it is a custom store on nodes with their own disks: its files in the archive have an unknown format"
     return None
 
@@ -199,7 +199,7 @@ def _beside_log(
     stream_time = None
     if routing.interval_ms is not None:
         log_has = logged(latest, definition.store_kind, routing)
-        if definition.supplied:
+        if not definition.files_are_known:
             store, latest = (unexpired(frame, log_has.stream_times, definition) for frame in (store, latest))
         here = {spec.task.partition: reading.segments for spec, reading in zip(specs, readings, strict=True)}
         of_store, of_log = expired(here, log_has, routing)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from statestore.changelog.reader import LogReader
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import RebuildError, UnknownFormatError, of_os_error
+from statestore.kinds.kind import RowForm
 from statestore.partition.archived import lives_in_archive, look_into_archive
 from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.legacy import legacy_offsets
@@ -66,7 +67,7 @@ def read_offset(spec: StorePartitionSpec) -> Reading:
                     committed = store.committed_offset(spec.partition)
             finally:
                 store.close(clean=False)
-            segments = () if spec.store.supplied else tuple(databases(spec))
+            segments = tuple(databases(spec)) if spec.store.files_are_known else ()
             return Reading(present=True, committed=committed, segments=segments)
     except (RebuildError, UnknownFormatError) as error:
         return Reading(present=True, problem=f"{spec.store_partition}: {error}")
@@ -126,8 +127,10 @@ def nothing(spark: SparkSession, store: StoreDefinition) -> DataFrame:
 def store_frame(spark: SparkSession, store: StoreDefinition, specs: Sequence[StorePartitionSpec]) -> DataFrame:
     if not specs:
         return nothing(spark, store)
-    if store.supplied:
-        return _supplied_frame(spark, store, specs)
+    return _FRAMES[store.row_form](spark, store, specs)
+
+
+def _frame_of_files(spark: SparkSession, store: StoreDefinition, specs: Sequence[StorePartitionSpec]) -> DataFrame:
     return spark.read.format("state_store").options(**store_options(specs, "locked")).load()
 
 
@@ -141,6 +144,14 @@ def _supplied_frame(spark: SparkSession, store: StoreDefinition, specs: Sequence
                 yield from _supplied_rows(specs[at], layout)
 
     return spark.range(0, len(specs), 1, len(specs)).mapInArrow(read, layout.ddl)
+
+
+_FRAMES: Mapping[RowForm, Callable[[SparkSession, StoreDefinition, Sequence[StorePartitionSpec]], DataFrame]] = {
+    RowForm.RECORDS: _frame_of_files,
+    RowForm.TIME_ORDERED: _frame_of_files,
+    RowForm.VERSIONS: _frame_of_files,
+    RowForm.SUPPLIED: _supplied_frame,
+}
 
 
 def _supplied_rows(spec: StorePartitionSpec, layout: Layout) -> Iterator[pa.RecordBatch]:

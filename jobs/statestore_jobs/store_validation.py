@@ -28,7 +28,6 @@ from statestore_expectations.runner import Verdict, validate_store
 from statestore.changelog.topics import Topics
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import RetryError, StateStoreError, of_os_error
-from statestore.kinds.versioned import VERSIONED
 from statestore.objects.path import Location, ObjectPath, listing, write_whole
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import ValidatedStore
@@ -187,9 +186,7 @@ def parameters_of(application: ApplicationDefinition, spec: StorePartitionSpec, 
     windows = next((found.windows for found in application.aggregations if found.store == store.name), None)
     found: dict[str, object | None] = {
         "partitions": spec.changelog.partitions if spec.changelog else None,
-        "retention_ms": store.retention_ms,
-        "segment_interval_ms": None if store.rows_are_records else VERSIONED.segment_interval_ms(store),
-        "window_size_ms": store.window_size_ms,
+        **store.store_kind.suite_parameters(store),
         "window_advance_ms": windows.step_ms if windows else None,
         # Of a log without a record nothing has expired.
         "stream_time": (-1 if frames.stream_time is None else frames.stream_time) if store.segmented else None,

@@ -25,6 +25,7 @@ from statestore.durable import remove_tree, sync_directory
 from statestore.errors import StoreAccessError, StoreCorruptedError, of_os_error
 from statestore.formats import offsets as offsets_format
 from statestore.formats import position as position_format
+from statestore.kinds.kind import RowForm
 from statestore.model import TopicPartition
 from statestore.sst.layout import OtherLayoutError
 from statestore.sst.writer import SstFiles
@@ -105,31 +106,39 @@ def write_files(
     try:
         found = merged(runs, routing_of(store))
         with closing(one_ahead(found) if ahead else found) as rows_by_segment:
-            yield from _write_files(rows_by_segment, store, directory, digest, place)
+            yield from _WRITERS[store.store_kind.row_form](rows_by_segment, store, directory, digest, place)
     except OSError as error:
         raise of_os_error(error) from error
 
 
-def _write_files(
+def _write_rows(
     rows_by_segment: Iterable[SegmentRows],
     store: StoreDefinition,
     directory: Path,
     digest: Digest,
     place: Callable[[int], Path] | None,
 ) -> Iterator[SegmentFiles]:
-    kind = store.store_kind
-    if kind.layout is not None:
-        yield from write_time_ordered(counted(rows_by_segment, digest), kind.layout, directory, store.values)
-        return
     for segment, rows in groupby(rows_by_segment, key=lambda found: found.segment):
         into = directory / str(segment) if place is None else place(segment)
         into.mkdir(parents=True, exist_ok=True)
         with SstFiles(into, timestamped=store.values.timestamp_in_front, prefix="rows-") as files:
             for _, batch in rows:
                 digest.add(batch)
-                files.add(without_end(batch, kind.logged_values_end_with))
+                files.add(without_end(batch, store.store_kind.logged_values_end_with))
             files.finish()
         yield SegmentFiles(segment, tuple(files.files), files.bytes)
+
+
+def _write_time_ordered(
+    rows_by_segment: Iterable[SegmentRows],
+    store: StoreDefinition,
+    directory: Path,
+    digest: Digest,
+    place: Callable[[int], Path] | None,
+) -> Iterator[SegmentFiles]:
+    layout = store.store_kind.layout
+    assert layout is not None, "time-ordered rows have a layout"
+    yield from write_time_ordered(counted(rows_by_segment, digest), layout, directory, store.values)
 
 
 def make_databases(
@@ -220,3 +229,10 @@ def _offsets_files(
     with SstFiles(directory, timestamped=False, creator=identity, prefix="offsets-") as files:
         files.add(batch_of(keys, values, numbers, numbers))
         return files.finish()
+
+
+_WRITERS: Mapping[RowForm, Callable[..., Iterator[SegmentFiles]]] = {
+    RowForm.RECORDS: _write_rows,
+    RowForm.TIME_ORDERED: _write_time_ordered,
+    RowForm.VERSIONS: _write_rows,
+}

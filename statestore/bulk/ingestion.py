@@ -7,7 +7,7 @@ matter, as when rows are written one by one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,14 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.bulk.routing import routing_of
-from statestore.bulk.runs import Runs, merged, stream_time
+from statestore.bulk.runs import Runs, SegmentRows, merged, stream_time
 from statestore.bulk.segment_files import write_time_ordered
 from statestore.bulk.time_ordered import without_end
 from statestore.changelog.reader import SCHEMA
 from statestore.definitions.store import StoreDefinition
 from statestore.durable import remove_tree
 from statestore.errors import of_os_error
+from statestore.kinds.kind import RowForm
 from statestore.sst.writer import SstFiles
 from statestore.stores.built_in import BuiltInBytes
 
@@ -44,34 +45,53 @@ def ingest(runs: Sequence[Runs], store: StoreDefinition, opened: BuiltInBytes[An
         If a file cannot be written.
     """
     opened.advance_stream_time(stream_time(runs))
-    rows, older = directory / "rows", directory / "older"
-    timestamped, pending = store.values.timestamp_in_front, opened.upgrade_pending
-    found, kind = merged(runs, routing_of(store), with_deletes=True), store.store_kind
+    found = merged(runs, routing_of(store), with_deletes=True)
     try:
-        if kind.layout is not None:  # which has no older format
-            for made in write_time_ordered(found, kind.layout, directory, store.values):
-                if (database := opened.database_at(made.segment, made.bytes)) is not None:
-                    database.ingest(made.files, ())
-            return
-        for segment, group in groupby(found, key=lambda row: row.segment):
-            for into in (rows, older):
-                into.mkdir(parents=True)
-            with SstFiles(rows, timestamped=timestamped) as files, SstFiles(older, timestamped=False) as deletes:
-                for _, batch in group:
-                    files.add(without_end(batch, kind.logged_values_end_with))
-                    if pending:
-                        deletes.add(_deleted(batch))
-                files.finish()
-                deletes.finish()
-            database = opened.database_at(segment, files.bytes)
-            if database is not None:
-                database.ingest(files.files, deletes.files)
-            remove_tree(directory)
+        _INGESTIONS[store.store_kind.row_form](found, store, opened, directory)
     except OSError as error:
         raise of_os_error(error) from error
     finally:
         remove_tree(directory)
 
 
+def _ingest_rows(
+    found: Iterable[SegmentRows], store: StoreDefinition, opened: BuiltInBytes[Any], directory: Path
+) -> None:
+    rows, older = directory / "rows", directory / "older"
+    timestamped, pending = store.values.timestamp_in_front, opened.upgrade_pending
+    for segment, group in groupby(found, key=lambda row: row.segment):
+        for into in (rows, older):
+            into.mkdir(parents=True)
+        with SstFiles(rows, timestamped=timestamped) as files, SstFiles(older, timestamped=False) as deletes:
+            for _, batch in group:
+                files.add(without_end(batch, store.store_kind.logged_values_end_with))
+                if pending:
+                    deletes.add(_deleted(batch))
+            files.finish()
+            deletes.finish()
+        database = opened.database_at(segment, files.bytes)
+        if database is not None:
+            database.ingest(files.files, deletes.files)
+        remove_tree(directory)
+
+
+def _ingest_time_ordered(
+    found: Iterable[SegmentRows], store: StoreDefinition, opened: BuiltInBytes[Any], directory: Path
+) -> None:
+    """Ingest rows of a kind that has no older format."""
+    layout = store.store_kind.layout
+    assert layout is not None, "time-ordered rows have a layout"
+    for made in write_time_ordered(found, layout, directory, store.values):
+        if (database := opened.database_at(made.segment, made.bytes)) is not None:
+            database.ingest(made.files, ())
+
+
 def _deleted(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.set_column(1, SCHEMA.field(1), pa.nulls(batch.num_rows, SCHEMA.field(1).type))
+
+
+_INGESTIONS: Mapping[RowForm, Callable[[Iterable[SegmentRows], StoreDefinition, BuiltInBytes[Any], Path], None]] = {
+    RowForm.RECORDS: _ingest_rows,
+    RowForm.TIME_ORDERED: _ingest_time_ordered,
+    RowForm.VERSIONS: _ingest_rows,
+}

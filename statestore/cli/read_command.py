@@ -210,15 +210,13 @@ class _Times(NamedTuple):
         InputError
             Naming the option.
         """
-        if (self.as_of is not None or self.history) and spec.store.rows_are_records:
+        if (self.as_of is not None or self.history) and not spec.store.store_kind.has_history:
             raise InputError(
                 f"{spec.store_partition} is a {spec.store.kind} store. Only versioned stores have the history that "
                 f"{'--history' if self.history else '--as-of'} needs. To read another store as it was, build it with "
                 "`statestore restore --mode as-of`"
             )
-        if (self.first is not None or self.end is not None) and not (
-            spec.store.store_kind.numbers or not spec.store.rows_are_records
-        ):
+        if (self.first is not None or self.end is not None) and not spec.store.store_kind.has_times:
             raise InputError(
                 f"{spec.store_partition} is a {spec.store.kind} store, whose keys have no times: leave --time-from and "
                 "--time-to out"

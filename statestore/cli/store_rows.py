@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -16,9 +16,9 @@ from statestore.discovery.opening import Opened, Wanted, close_all, open_databas
 from statestore.discovery.row_range import RowRange, shown_segments
 from statestore.discovery.store_directory import LiveStore
 from statestore.errors import DefinitionError, InputError, StoreCorruptedError, UnknownFormatError
-from statestore.formats.time_ordered_key import ROWS_WITHOUT_INDEX, ordinary
 from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP
 from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY
+from statestore.kinds.kind import RowForm
 from statestore.partition.spec import StorePartitionSpec
 from statestore.stores.abilities import NO_STREAM_TIME
 from statestore.stores.serdes import load_serde
@@ -104,19 +104,7 @@ def read_rows(
         If the store cannot be read.
     """
     try:
-        if spec.store.supplied:
-            with supplied.opened(spec.store, spec.context(read_only=True)) as store:
-                batches = supplied.batches(store, spec.store, lambda: None)
-                yield from _rows(spec, map(supplied.as_stored, batches), wanted, serdes)
-            return
-        with _opened(spec, wanted, expired=expired) as parts:
-            for part in parts:
-                if spec.store.rows_are_records:
-                    layout = spec.store.store_kind.layout
-                    bounds = wanted.bounds() if layout is None else ROWS_WITHOUT_INDEX
-                    yield from _rows(spec, part.rows(*bounds), wanted, serdes)
-                else:
-                    yield from _versions(spec, part, wanted, serdes, latest=latest)
+        yield from _READERS[spec.store.row_form](spec, wanted, serdes, latest, expired)
     except (StoreCorruptedError, UnknownFormatError) as error:
         raise type(error)(f"{spec.store_partition}: {error}") from error
 
@@ -184,13 +172,7 @@ def _rows(
 def _split(spec: StorePartitionSpec, row_key: bytes) -> tuple[bytes, dict[str, int]]:
     """Return the user's key of a row, and the numbers behind it."""
     kind = spec.store.store_kind
-    if kind.layout is not None:
-        found = ordinary(row_key, kind.layout.key)
-        if found is None:
-            raise StoreCorruptedError(
-                f"row key {row_key.hex()} (hexadecimal) is not a key of a {kind.name} store; restore the store"
-            )
-        row_key = found
+    row_key = kind.logged_key(row_key)
     if not kind.numbers:
         return row_key, {}
     kind.row_time(row_key)  # refuses what is too short
@@ -202,14 +184,34 @@ def _split(spec: StorePartitionSpec, row_key: bytes) -> tuple[bytes, dict[str, i
     return key, numbers
 
 
-def _versions(
-    spec: StorePartitionSpec, part: Opened, wanted: RowRange, serdes: Serdes, *, latest: bool
-) -> Iterator[Row]:
-    for key, versions in part.versions(*wanted.keys()):
-        for value, valid_from, valid_to in versions:
-            if value is None or (latest and valid_to is not None) or not wanted.has_version(valid_from, valid_to):
-                continue
-            yield _row(spec, serdes, key, value, valid_from, None, {_VALID_FROM: valid_from, _VALID_TO: valid_to})
+def _records(spec: StorePartitionSpec, wanted: RowRange, serdes: Serdes, latest: bool, expired: bool) -> Iterator[Row]:
+    with _opened(spec, wanted, expired=expired) as parts:
+        for part in parts:
+            yield from _rows(spec, part.rows(*spec.store.store_kind.bounds_on_disk(wanted.bounds())), wanted, serdes)
+
+
+def _versions(spec: StorePartitionSpec, wanted: RowRange, serdes: Serdes, latest: bool, expired: bool) -> Iterator[Row]:
+    with _opened(spec, wanted, expired=expired) as parts:
+        for key, versions in (found for part in parts for found in part.versions(*wanted.keys())):
+            for value, valid_from, valid_to in versions:
+                if value is None or (latest and valid_to is not None) or not wanted.has_version(valid_from, valid_to):
+                    continue
+                yield _row(spec, serdes, key, value, valid_from, None, {_VALID_FROM: valid_from, _VALID_TO: valid_to})
+
+
+def _supplied(spec: StorePartitionSpec, wanted: RowRange, serdes: Serdes, latest: bool, expired: bool) -> Iterator[Row]:
+    with supplied.opened(spec.store, spec.context(read_only=True)) as store:
+        batches = supplied.batches(store, spec.store, lambda: None)
+        yield from _rows(spec, map(supplied.as_stored, batches), wanted, serdes)
+
+
+#: Functions that yield the rows of a range: only the latest versions if `latest`, and also expired rows if `expired`.
+_READERS: Mapping[RowForm, Callable[[StorePartitionSpec, RowRange, Serdes, bool, bool], Iterator[Row]]] = {
+    RowForm.RECORDS: _records,
+    RowForm.TIME_ORDERED: _records,
+    RowForm.VERSIONS: _versions,
+    RowForm.SUPPLIED: _supplied,
+}
 
 
 def _row(

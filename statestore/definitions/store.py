@@ -9,7 +9,7 @@ from pydantic import Field
 from statestore.definitions.fields import Definition, Engine, KindName, Line, Reference, SerdeName, Suite
 from statestore.formats.value_format import ValueFormat
 from statestore.kinds.key_value import KEY_VALUE
-from statestore.kinds.kind import StoreKind
+from statestore.kinds.kind import RowForm, StoreKind
 from statestore.kinds.known import BUILT_IN, kind_of
 from statestore.kinds.session import SESSION
 from statestore.kinds.versioned import VERSIONED
@@ -89,9 +89,19 @@ class StoreDefinition(Definition):
         return kind_of(self.kind)
 
     @property
-    def supplied(self) -> bool:
-        """True if it is a custom store, whose files have an unknown format."""
-        return self.supplier is not None
+    def files_are_known(self) -> bool:
+        """True if the format of its files is known, and its SST files never change: it is not a supplier's store."""
+        return self.supplier is None
+
+    @property
+    def row_form(self) -> RowForm:
+        """How its rows are read, and correspond to records of its changelog."""
+        return self.store_kind.row_form if self.supplier is None else RowForm.SUPPLIED
+
+    @property
+    def log_may_be_split(self) -> bool:
+        """True if ranges of its changelog can be read and sorted separately."""
+        return self.supplier is None and self.store_kind.log_may_be_split
 
     def changelog_of(self, application: str) -> str:
         """Return the name of its changelog topic in an application.
@@ -108,9 +118,18 @@ class StoreDefinition(Definition):
         return self.store_kind.segmented
 
     @property
-    def rows_are_records(self) -> bool:
-        """True if each row equals a record of the changelog, so that they can be compared."""
-        return self.store_kind.rows_are_records
+    def compaction_keeps_rows(self) -> bool:
+        """True if compaction of its changelog leaves a record for each row."""
+        return self.store_kind.compaction_keeps_rows
+
+    @property
+    def rows_prove_offsets(self) -> bool:
+        """True if each row on disk is of one record, so that the rows show how far a store has read its changelog.
+
+        A row of a versioned store has several records, store and changelog number duplicates independently, and the
+        files of a supplier's store are unknown.
+        """
+        return self.files_are_known and not self.retain_duplicates and not self.store_kind.has_history
 
     @property
     def row_retention_ms(self) -> int | None:

@@ -11,7 +11,8 @@ from statestore.archive.fetch import fetched
 from statestore.archive.manifest import Manifest
 from statestore.discovery.links import named
 from statestore.discovery.opening import Opened, Wanted, close_all, open_databases
-from statestore.discovery.store_directory import StoreDirectory, segment_start
+from statestore.discovery.store_directory import StoreDirectory
+from statestore.kinds.segment_directories import segment_start
 from statestore.objects.store import ObjectStore
 
 

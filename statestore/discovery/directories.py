@@ -13,8 +13,9 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from statestore.discovery.store_directory import DATABASE_FILE, LiveStore, StoreDirectory, segment_store, store_at
+from statestore.discovery.store_directory import DATABASE_FILE, LiveStore, StoreDirectory, store_at
 from statestore.errors import InputError, UnknownApplicationError, UnknownStoreError
+from statestore.kinds.segment_directories import segment_store
 from statestore.model import KEY_VALUE_DIRECTORY, TaskId, check_name
 from statestore.partition.spec import GLOBAL_TASK
 from statestore.statedir.paths import OWN_DIRECTORY

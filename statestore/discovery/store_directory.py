@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from statestore.errors import InputError
+from statestore.kinds.segment_directories import segment_store, segments_in
 from statestore.model import KEY_VALUE_DIRECTORY, TaskId
 from statestore.partition.spec import GLOBAL_TASK
 from statestore.statedir.paths import OWN_DIRECTORY, TaskPaths, task_paths
@@ -19,7 +20,6 @@ from statestore.statedir.paths import OWN_DIRECTORY, TaskPaths, task_paths
 DATABASE_FILE = "CURRENT"
 #: So many directories lie between a store and its task's at most: `quarantine/<store>/` are two.
 _LEVELS = 3
-_SEGMENT = re.compile(r"(?P<store>.+)\.(?P<start>[0-9]{1,19})")
 
 
 @dataclass(frozen=True)
@@ -75,37 +75,6 @@ class LiveStore(StoreDirectory):
     def paths(self) -> TaskPaths:
         """Paths of the task, whose lock guards the store."""
         return task_paths(self.state_dir, self.application, self.task)
-
-
-def segments_in(directory: Path) -> dict[int, Path]:
-    """Return the directories of segments by their start (ms), in order.
-
-    Raises
-    ------
-    InputError
-        If there is another directory among them.
-    """
-    segments = {}
-    for path in directory.iterdir():
-        if path.is_dir():
-            if (match := _SEGMENT.fullmatch(path.name)) is None:
-                raise InputError(
-                    f"{path} is not a segment of a window or session store, expected <store>.<start in ms>"
-                )
-            segments[int(match["start"])] = path
-    return dict(sorted(segments.items()))
-
-
-def segment_store(name: str) -> str | None:
-    """Name of the store that a directory of this name is a segment of; None if it is none."""
-    match = _SEGMENT.fullmatch(name)
-    return None if match is None else match["store"]
-
-
-def segment_start(name: str) -> int | None:
-    """Start (ms) of the segment that has a directory of this name; None if it is none."""
-    match = _SEGMENT.fullmatch(name)
-    return None if match is None else int(match["start"])
 
 
 def store_at(path: Path) -> StoreDirectory | None:

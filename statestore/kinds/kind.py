@@ -12,6 +12,7 @@ segments with one database each. The first number is the time that selects the s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from struct import unpack
@@ -19,8 +20,9 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from statestore.errors import StoreCorruptedError
 from statestore.formats.key_bounds import upper_bound
-from statestore.formats.time_ordered_key import KeyLayout
+from statestore.formats.time_ordered_key import ROWS_WITHOUT_INDEX, KeyLayout, ordinary
 from statestore.formats.value_format import ValueFormat, value_format
+from statestore.kinds.segment_directories import segments_in
 from statestore.model import KEY_VALUE_DIRECTORY, StoreFormat, check_name
 
 _TIME_BYTES = 8
@@ -28,6 +30,25 @@ _TIMES, _OPTIONAL_TIMES = ("retention_ms", "window_size_ms"), ("segment_interval
 _LARGEST_TIME = (1 << 63) - 1
 #: Kafka Streams' `windowstore.changelog.additional.retention.ms`: event time may lag behind the brokers' clock.
 ADDITIONAL_RETENTION_MS = 24 * 60 * 60 * 1000
+
+
+class RowForm(StrEnum):
+    """How rows of a store correspond to records of its changelog: the key of a room's table of strategies.
+
+    RECORDS
+        A row equals the last record of its key.
+    TIME_ORDERED
+        As RECORDS, but the row keys on disk begin with the times (`StoreKind.layout`).
+    VERSIONS
+        A row combines several records.
+    SUPPLIED
+        As RECORDS, but only a user's supplier can read the files.
+    """
+
+    RECORDS = "records"
+    TIME_ORDERED = "time-ordered"
+    VERSIONS = "versions"
+    SUPPLIED = "supplied"
 
 
 class Number(NamedTuple):
@@ -86,9 +107,13 @@ class StoreKind:
         durations are refused.
     optional_times
         Optional durations of its definitions.
-    rows_are_records
-        Whether a row equals the last record of its key in the changelog. If not, rows of a store cannot be compared
-        with records, or created from them one by one.
+    compaction_keeps_rows
+        Whether compaction of the changelog leaves a record for each row. If not, it may have dropped records of rows
+        that a store has.
+    log_may_be_split
+        Whether ranges of the changelog can be read and sorted separately. If not, its records are replayed in order.
+    has_history
+        Whether a store keeps earlier values of a key, each with the time from which it is valid.
     may_retain_duplicates
         Whether a definition can have `retain_duplicates`.
     numbers
@@ -116,7 +141,9 @@ class StoreKind:
     storage: ClassVar[str]
     times: ClassVar[tuple[str, ...]] = ()
     optional_times: ClassVar[tuple[str, ...]] = ()
-    rows_are_records: ClassVar[bool] = True
+    compaction_keeps_rows: ClassVar[bool] = True
+    log_may_be_split: ClassVar[bool] = True
+    has_history: ClassVar[bool] = False
     may_retain_duplicates: ClassVar[bool] = False
     numbers: ClassVar[tuple[Number, ...]] = ()
     first_time: ClassVar[str] = ""
@@ -133,6 +160,33 @@ class StoreKind:
     def segmented(self) -> bool:
         """True if rows are stored in time segments."""
         return bool(self.numbers)
+
+    @property
+    def has_times(self) -> bool:
+        """True if rows can be selected by time."""
+        return bool(self.numbers)
+
+    @property
+    def row_form(self) -> RowForm:
+        """How rows correspond to records."""
+        return RowForm.RECORDS if self.layout is None else RowForm.TIME_ORDERED
+
+    @property
+    def keys_are_logged(self) -> bool:
+        """True if row keys on disk equal those of the changelog."""
+        return self.layout is None
+
+    def replayed_from(self, stream_time: int | None) -> int | None:
+        """Return the stream time (ms) that a replay of a tail needs, given the recorded one; None: the rows tell it."""
+        return None
+
+    def rows_in(self, entries: int) -> int:
+        """Return the rows of a database with so many entries in its files."""
+        return entries // 2 if self.layout is not None and self.layout.indexed else entries
+
+    def suite_parameters(self, store: StoreSettings) -> Mapping[str, int | None]:
+        """Return the durations (ms) that suites can refer to by their names."""
+        return {"retention_ms": store.retention_ms, "window_size_ms": store.window_size_ms}
 
     # -- definitions --------------------------------------------------------------------------------------------------
 
@@ -177,6 +231,35 @@ class StoreKind:
         if not self.segmented:
             return [directory]
         return sorted(path for path in directory.iterdir() if path.is_dir()) if directory.exists() else []
+
+    def bounds_on_disk(self, bounds: tuple[bytes | None, bytes | None]) -> tuple[bytes | None, bytes | None]:
+        """Return the row keys on disk between which all rows lie that are between these row keys of the changelog."""
+        return bounds if self.layout is None else ROWS_WITHOUT_INDEX
+
+    def logged_key(self, row_key: bytes) -> bytes:
+        """Return the row key that the changelog has for one on disk.
+
+        Raises
+        ------
+        StoreCorruptedError
+            If this is not a row key of the kind.
+        """
+        found = row_key if self.layout is None else ordinary(row_key, self.layout.key)
+        if found is None:
+            raise StoreCorruptedError(
+                f"row key {row_key.hex()} (hexadecimal) is not a key of a {self.name} store; restore the store"
+            )
+        return found
+
+    def segments(self, directory: Path) -> dict[int, Path]:
+        """Return the databases in a store's directory by segment start (ms), in order; an only one is at 0.
+
+        Raises
+        ------
+        InputError
+            If there is another directory among the segments.
+        """
+        return segments_in(directory) if self.segmented else {0: directory}
 
     def database(self, directory: Path, store: str, start_ms: int) -> Path:
         """Directory of the database whose segment starts at a time, or the only database without segments."""

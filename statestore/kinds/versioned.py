@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from statestore.formats.versioned_row import default_segment_interval_ms
-from statestore.kinds.kind import Number, StoreKind, StoreSettings
+from statestore.kinds.kind import Number, RowForm, StoreKind, StoreSettings
 from statestore.model import StoreFormat
 
 #: What Kafka Streams adds to the history retention of a store, so that compaction removes nothing that it needs.
@@ -23,7 +25,11 @@ class VersionedKind(StoreKind):
     storage = "statestore.stores.storage:VERSIONED"
     times = ("retention_ms",)
     optional_times = ("segment_interval_ms",)
-    rows_are_records = False
+    compaction_keeps_rows = False
+    log_may_be_split = False
+    has_history = True
+    has_times = True
+    row_form = RowForm.VERSIONS
     only_format = StoreFormat.PLAIN
     formats = (StoreFormat.PLAIN,)
     suite = "versioned"
@@ -36,6 +42,14 @@ class VersionedKind(StoreKind):
     def columns(self, store: StoreSettings) -> tuple[Number, ...]:
         """From when until before when (ms) a version is valid; no row key tells them."""
         return (Number("valid_from"), Number("valid_to"))
+
+    def replayed_from(self, stream_time: int | None) -> int | None:
+        """Return the recorded stream time: the versions of a store may all be older."""
+        return stream_time
+
+    def suite_parameters(self, store: StoreSettings) -> Mapping[str, int | None]:
+        """Return also the length of a segment."""
+        return {**super().suite_parameters(store), "segment_interval_ms": self.segment_interval_ms(store)}
 
     @staticmethod
     def segment_interval_ms(store: StoreSettings) -> int:

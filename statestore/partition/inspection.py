@@ -152,7 +152,7 @@ def _unusable(spec: StorePartitionSpec, record: StoreRecord | None, status: Stat
         had=had(
             record,
             committed,
-            anything=any(spec.store.supplied or has_rows(path.name) for path in spec.live.rglob("*")),
+            anything=any(not spec.store.files_are_known or has_rows(path.name) for path in spec.live.rglob("*")),
             readable=readable,
         ),
     )

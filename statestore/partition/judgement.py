@@ -428,7 +428,7 @@ def _standing(spec: StorePartitionSpec, seen: Inspection, log: LogRange, now_ms:
         spec.changelog,
         empty=seen.empty,
         now_ms=now_ms,
-        rows_are_records=spec.store.rows_are_records,
+        may_be_rebuilt=spec.store.compaction_keeps_rows,
     )
 
 
@@ -440,14 +440,14 @@ def standing_of(
     *,
     empty: bool,
     now_ms: int,
-    rows_are_records: bool,
+    may_be_rebuilt: bool,
 ) -> Standing:
     """Judge a store that can be used by its committed offset and our record of it; see `standing`.
 
     Parameters
     ----------
-    rows_are_records
-        As of its kind: compaction leaves the last record of each key, and of other kinds that is not all.
+    may_be_rebuilt
+        Compaction of its log leaves a record for each row (`StoreKind.compaction_keeps_rows`).
     """
     return standing(
         committed,
@@ -460,7 +460,7 @@ def standing_of(
         now_ms=now_ms,
         compacted=changelog.compacted,
         seen_end=record.seen_end(committed) if record else None,
-        may_be_rebuilt=rows_are_records,
+        may_be_rebuilt=may_be_rebuilt,
     )
 
 

@@ -56,7 +56,7 @@ def may_follow(store: StorePartitionSpec) -> bool:
 
     It then is the fold of its log as far as it is, and closed as such: a store of Kafka Streams, exactly once.
     """
-    return not store.owned and store.exactly_once and not store.is_global and not store.store.supplied
+    return not store.owned and store.exactly_once and not store.is_global and store.store.files_are_known
 
 
 def has_lost_none(store: StorePartitionSpec, start: int, end: int) -> bool:
@@ -75,7 +75,7 @@ def may_lack_versions(store: StorePartitionSpec, committed: int | None, log: Log
         Offset of the last record that the store has; None: then nothing is known of what it has.
     """
     changelog = store.changelog
-    if store.store.rows_are_records or changelog is None or not changelog.compacted or committed is None:
+    if store.store.compaction_keeps_rows or changelog is None or not changelog.compacted or committed is None:
         return False
     end = min(committed + 1, log.high_watermark)
     return log.start < end and not has_lost_none(store, log.start, end)

@@ -196,7 +196,7 @@ def _require_successor(spec: StorePartitionSpec, objects: ObjectStore, found: Hi
     lost = None if known is not None else archived_loss(spec, found, newest)
     # What nothing rules out of a versioned store is as likely as not, and so is what a person has put there instead of
     # what the log gives. Clean-up takes a later snapshot for the heir of an earlier one.
-    unlikely = spec.store.rows_are_records and (newest is None or newest.by_hand is None)
+    unlikely = spec.store.compaction_keeps_rows and (newest is None or newest.by_hand is None)
     refused = (Loss.LIKELY,) if unlikely else (Loss.LIKELY, Loss.UNPROVEN)
     if lost is not None and lost.loss in refused:
         raise SnapshotError(
@@ -346,7 +346,7 @@ def _own_files(spec: StorePartitionSpec) -> dict[str, str]:
     found = {f"segments/{path.name}": path.read_text(encoding="utf-8") for path in files}
     if spec.paths.shape.exists():
         found[SHAPE] = spec.paths.shape.read_text(encoding="utf-8")
-    if spec.store.supplied and (offsets := spec.paths.offsets(spec.store.name)).exists():
+    if not spec.store.files_are_known and (offsets := spec.paths.offsets(spec.store.name)).exists():
         found["offsets"] = offsets.read_text(encoding="utf-8")
     return found
 
@@ -383,7 +383,7 @@ def inadmissible(
         spec.changelog,
         empty=empty,
         now_ms=now_ms,
-        rows_are_records=spec.store.rows_are_records,
+        may_be_rebuilt=spec.store.compaction_keeps_rows,
     )
     if found.status is Status.OK or (found.status is Status.LAGGING and found.action is Action.TAIL):
         return None
@@ -401,7 +401,7 @@ def unlike(spec: StorePartitionSpec, snapshot: Manifest) -> str:
 
 def _reads_older(spec: StorePartitionSpec, snapshot: Manifest) -> bool:
     """Return whether a store reads the rows of a snapshot in an older format, and migrates them when they are used."""
-    if spec.store.supplied:
+    if not spec.store.files_are_known:
         return False
     kind = spec.store.store_kind
     ours, its = (kind.value_format(definition.format) for definition in (spec.store, snapshot.definition))

@@ -69,7 +69,7 @@ def bring_stores(stores: Sequence[StorePartitionSpec], label: str, run_bytes: in
 
 def may_be_brought(store: StorePartitionSpec) -> bool:
     """Tell whether `bring_stores` looks at a store: its archive may have what neither this disk nor the log has."""
-    return lives_in_archive(store) or (store.archive is not None and not store.store.rows_are_records)
+    return lives_in_archive(store) or (store.archive is not None and not store.store.compaction_keeps_rows)
 
 
 def _not_usable(store: StorePartitionSpec) -> str | None:

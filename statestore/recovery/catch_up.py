@@ -16,7 +16,6 @@ from statestore.archive.grown_from import put_in_place_by
 from statestore.changelog import brokers_clock
 from statestore.changelog.topics import LogRange, Topics
 from statestore.discovery.changelogs import log_ranges
-from statestore.discovery.store_directory import segments_in
 from statestore.errors import StoreCorruptedError, UnknownFormatError
 from statestore.formats.offsets import COLUMN_FAMILY, STATUS_CLOSED
 from statestore.partition.archived import lives_in_archive
@@ -90,7 +89,7 @@ def find_catch_up(spec: RestoreSpec, found: VerifyRow) -> CatchUp | None:
         return None
     if proof is None or proof.misplaced or not _has_all_before(proof, log):
         return None
-    if proof.orphans and store.store.store_kind.layout is not None:  # their keys are not those of the database
+    if proof.orphans and not store.store.store_kind.keys_are_logged:  # they are not those of the database
         return None
     begin = min(proof.replay_from, log.last_stable)
     unexplained = bool(proof.orphans or proof.unexplained)
@@ -133,7 +132,7 @@ def build_caught_up(spec: RestoreSpec, how: CatchUp, logs: Logs, progress: Resto
     store = spec.store
     with building(store) as staged:
         link_store(store, staged)
-        for segment, directory in (segments_in(staged) if store.store.segmented else {0: staged}).items():
+        for segment, directory in store.store.store_kind.segments(staged).items():
             _set_offset(store, directory, how.before, how.orphans.get(segment, ()))
         # How far the input of its rows goes is unknown, and so is the largest time before the tail.
         (store.paths.staged_segments(store.store.name) / "position").unlink(missing_ok=True)

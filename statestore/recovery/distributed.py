@@ -40,6 +40,7 @@ from statestore.archive.manifest import SnapshotFile, StoredFile
 from statestore.archive.upload import put_files
 from statestore.bulk.databases import make_databases, write_files
 from statestore.bulk.digest import Digest
+from statestore.bulk.folds import fold_of
 from statestore.bulk.pieces import choose_cuts, cut_runs, require_piece
 from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import Runs, stream_time
@@ -125,7 +126,7 @@ def read_log_range(spec: RestoreSpec, part: OffsetRange, progress: RestoreProgre
         require_disk(here, "full", {partition: LogRange(part.start, part.end, part.end)})
         staging = Staging(here.store.paths, store.store.name)
         progress.reading(part.start, part.end)
-        (runs,), _ = read_range(here, staging, part, progress, keep_in_memory=True)
+        (runs,), _ = read_range(here, staging, part, progress, fold_of(here.store.store), keep_in_memory=True)
         progress.phase("building")
         pieces: list[Piece | None] = [None for _ in plan.key_ranges]
         for piece in cut_runs(runs, plan.cut_keys, plan.reading.routing, scratch / "pieces"):

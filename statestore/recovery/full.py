@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from statestore import kill_switch
 from statestore.bulk.databases import write_databases
+from statestore.bulk.folds import RecordFold, fold_of
 from statestore.bulk.routing import routing_of
-from statestore.bulk.runs import Runs, RunWriter, merged, stream_time
-from statestore.bulk.versions import RecordRows, stored_rows
+from statestore.bulk.runs import Runs, RunWriter
 from statestore.changelog import brokers_clock
 from statestore.changelog.epochs import LogEnd, compare_ends, log_ends
 from statestore.changelog.reader import LogReader
@@ -20,8 +20,6 @@ from statestore.changelog.topics import LogRange
 from statestore.durable import remove_tree, write_durably
 from statestore.errors import DiskSpaceError, StoreBehindLogStartError, StoreCorruptedError, TopicMismatchError
 from statestore.formats.offsets import UNKNOWN_OFFSET
-from statestore.formats.versioned_row import segment_of
-from statestore.kinds.versioned import VERSIONED
 from statestore.model import TopicPartition
 from statestore.partition.judgement import cut_at
 from statestore.partition.replacement import clear_built, require_tombstones
@@ -89,7 +87,7 @@ def plan_build(spec: RestoreSpec, staging: Staging, logs: Logs, asked_ms: int) -
         Time of the brokers before the logs' ends were asked for; with it a new plan starts.
     """
     store = spec.store
-    kept = staging.plan() if store.store.rows_are_records else None  # which versions came too late, all of a log tells
+    kept = staging.plan() if store.store.store_kind.log_may_be_split else None  # only a whole log tells late versions
     if (plan := kept) is not None and reading_unfit(store, plan, next_offsets(staging, plan.ranges), logs) is None:
         ends = {partition.partition: log.last_stable for partition, log in logs.items()}
         plan = plan.extended(ends, _ends_seen(store, logs))
@@ -143,7 +141,7 @@ def new_plan(spec: RestoreSpec, logs: Logs, asked_ms: int) -> BuildPlan:
     """Return what is to be read where nothing was read before; `asked_ms` as of `plan_build`."""
     store = spec.store
     changelog = _changelog(store)
-    pieces = spec.ranges if store.store.rows_are_records else 1
+    pieces = spec.ranges if store.store.store_kind.log_may_be_split else 1
     ranges = [
         part for partition, log in logs.items() for part in cut(partition.partition, log.start, log.last_stable, pieces)
     ]
@@ -168,16 +166,11 @@ def read_range(
     staging: Staging,
     part: OffsetRange,
     progress: RestoreProgressWriter,
+    fold: RecordFold,
     *,
     keep_in_memory: bool,
-    versions: RecordRows | None = None,
 ) -> tuple[list[Runs], int]:
     """Turn a range of the log into sorted runs, going on behind those that are there.
-
-    Parameters
-    ----------
-    versions
-        Makes rows of the records of a versioned store.
 
     Returns
     -------
@@ -207,7 +200,7 @@ def read_range(
         at = position
         for batch in reader.read(position, part.end, store.store.values):
             require_no_headers(store, reader)
-            writer.add(batch if versions is None else versions.of(batch))
+            writer.add(fold.of(batch))
             last = batch.column(3)[-1].as_py()
             progress.read(last + 1 - at, batch.num_rows)
             at = last + 1
@@ -283,11 +276,11 @@ def _build(
     last: dict[TopicPartition, int | None] = dict.fromkeys(store.partitions)
     first = plan.ranges[0].start if plan.ranges else 0
     progress.reading(first, first + sum(part.end - part.start for part in plan.ranges))
-    versions = None if store.store.rows_are_records else RecordRows(store.store.retention_ms or 0)
+    fold = fold_of(store.store)
     for part in plan.ranges:
         # One run at most is in memory, so that the bound holds for any number of ranges.
         last_one = part == plan.ranges[-1]
-        more, before = read_range(spec, staging, part, progress, keep_in_memory=last_one, versions=versions)
+        more, before = read_range(spec, staging, part, progress, fold, keep_in_memory=last_one)
         resumed += before
         runs += more
         found = [run.last_offset for run in more if run.last_offset is not None]
@@ -307,7 +300,7 @@ def _build(
     clear_built(store.paths, store.store.name)
     staged.parent.mkdir(parents=True, exist_ok=True)
     offsets = {partition: UNKNOWN_OFFSET if offset is None else offset for partition, offset in last.items()}
-    rows = runs if versions is None else [_laid_out(spec, runs, versions.stream_time)]
+    rows = fold.rows(runs, _laid_out_in(spec), spec.run_bytes)
     # A log is cut where there are fewer logs than cores.
     ahead = len(plan.ranges) > len(store.partitions)
     written = write_databases(rows, store.store, staged, offsets, staging.position() or position, ahead=ahead)
@@ -322,23 +315,9 @@ def _build(
         committed=last,
         digest=written.digest,
         since_ms=plan.started_ms,
-        stream_time=_stream_time(store, runs) if versions is None else max(versions.stream_time, 0),
+        stream_time=fold.stream_time(runs),
         first=min((part.start for part in plan.ranges), default=None),
     )
-
-
-def _laid_out(spec: RestoreSpec, runs: Sequence[Runs], stream_time_ms: int) -> Runs:
-    """Make the rows of a versioned store of all its records, sorted as the store has them."""
-    store, directory = spec.store.store, _laid_out_in(spec)
-    remove_tree(directory)
-    interval_ms, retention_ms = VERSIONED.segment_interval_ms(store), store.retention_ms or 0
-    live_from = segment_of(stream_time_ms - retention_ms, interval_ms)
-    writer = RunWriter(directory, routing_of(store), spec.run_bytes, start=0)
-    count = 0
-    for batch in stored_rows(merged(runs, routing_of(store)), interval_ms, live_from):
-        writer.add(batch)
-        count += batch.num_rows
-    return writer.finish(count)
 
 
 def _laid_out_in(spec: RestoreSpec) -> Path:
@@ -351,8 +330,3 @@ def keep_interval(store: StorePartitionSpec) -> None:
     if store.store.segmented:
         interval = segment_interval_ms(store.store.retention_ms or 0)
         write_durably(store.paths.staged_segments(store.store.name) / "interval", str(interval))
-
-
-def _stream_time(store: StorePartitionSpec, runs: Sequence[Runs]) -> int | None:
-    latest = stream_time(runs)
-    return latest if store.store.retention_ms is not None and latest >= 0 else None

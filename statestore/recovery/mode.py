@@ -177,7 +177,7 @@ def _only_in_archive(store: StorePartitionSpec, found: VerifyRow) -> tuple[Lost,
     newest = newest_snapshot(objects, snapshots)
     lost = archived_loss(store, snapshots, newest)
     had = None if newest is None else newest.record
-    more = (had is not None and had.adopted) or not store.store.rows_are_records  # than the log may have
+    more = (had is not None and had.adopted) or not store.store.compaction_keeps_rows  # than the log may have
     if lost is None or lost.loss is Loss.NONE or (lost.loss is Loss.UNPROVEN and not more):
         return None
     if lost.loss is Loss.LIKELY and lost.status is not Status.TRUNCATED:

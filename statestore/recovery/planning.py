@@ -204,7 +204,7 @@ def rebuild_snapshots(spec: RestoreSpec, mode: str | None, logs: Logs, now_ms: i
     trusted = request.mode == "auto" and not (request.force or spec.diverged or spec.from_log)
     if mode != "full" or not trusted or store.archive is None or store.is_global:
         return
-    if not store.store.rows_are_records:
+    if not store.store.compaction_keeps_rows:
         yield from admissible_snapshots(store, logs, now_ms)
         return
     size = None
@@ -415,7 +415,7 @@ def require_disk_for_all(rows: Sequence[RestorePlanRow]) -> None:
 
 def _copied_bytes(spec: RestoreSpec, mode: str) -> int:
     """Bytes of a supplier's store that gets a tail: it is copied, while ours share their files with their copies."""
-    if mode != "tail" or not spec.store.store.supplied:
+    if mode != "tail" or spec.store.store.files_are_known:
         return 0
     return size_of(spec.store.live)
 
@@ -423,7 +423,7 @@ def _copied_bytes(spec: RestoreSpec, mode: str) -> int:
 def is_cut(spec: RestoreSpec) -> bool:
     """Tell whether a log is read in ranges, each by itself, if its store is rebuilt from it."""
     store = spec.store
-    whole = store.store.supplied or not store.store.rows_are_records or store.is_global  # read by one alone
+    whole = not store.store.log_may_be_split or store.is_global  # read by one alone
     return spec.ranges > 1 and spec.request.mode in ("auto", "full") and not whole
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from statestore import kill_switch
 from statestore.archive.grown_from import beginning, continuing
 from statestore.archive.manifest import Manifest
+from statestore.bulk.folds import fold_of
 from statestore.changelog import brokers_clock
 from statestore.changelog.epochs import log_ends
 from statestore.changelog.kept import keep_connections
@@ -167,7 +168,7 @@ def restore_range(spec: RestoreSpec, part: OffsetRange, name: str = "") -> Resto
                     f"another restore of {store.store_partition} has started in the meantime. Run it again"
                 )
             progress.reading(part.start, part.end)
-            runs, resumed = read_range(spec, staging, part, progress, keep_in_memory=False)
+            runs, resumed = read_range(spec, staging, part, progress, fold_of(spec.store.store), keep_in_memory=False)
             figures = {"outcome": "restored", "start": part.start, "end": part.end, "resumed": resumed}
             return row.model_copy(update={**figures, "records": sum(found.records for found in runs)})
 
@@ -280,7 +281,7 @@ def _replace(
         begins = f"snapshot {spec.request.snapshot} by hand: {against}" if against else ""
         if not begins and loss is Loss.LIKELY and spec.may_begin_generation:
             begins = f"an accepted loss: {found.loss_detail}"
-        exact = None if mode != "full" or store.store.rows_are_records else not _lacks_versions(store, logs)
+        exact = None if mode != "full" or store.store.compaction_keeps_rows else not _lacks_versions(store, logs)
         if not begins and exact is False and loss is not Loss.NONE:
             begins = f"a rebuild from its log alone: {LACKS_VERSIONS}"  # its snapshots may have what the log lacks
         if not begins and mode == "full" and (chosen := _chosen_by_hand(store)) is not None:
@@ -477,7 +478,7 @@ def _build_anew(
     spec: RestoreSpec, staging: Staging, logs: Logs, progress: RestoreProgressWriter, asked_ms: int
 ) -> Built:
     """Build the store from all of its log, by a replay if nothing is known of its files."""
-    if not spec.store.store.supplied:
+    if spec.store.store.files_are_known:
         return build_full(spec, staging, logs, progress, asked_ms)
     return build_replayed(spec, logs, None, progress, asked_ms, anew=True)
 
@@ -551,10 +552,10 @@ def _begun(store: StorePartitionSpec) -> dict[str, object]:
 def _seal(store: StorePartitionSpec, snapshot: Manifest | None) -> None:
     kill_switch.reached("restore, swapped, not sealed")
     definition = store.store
-    if snapshot is not None and not definition.supplied:
+    if snapshot is not None and definition.files_are_known:
         sst = {file.path: file.sha256 for file in snapshot.files if has_rows(file.path)}
         install_digests(store.paths, definition.name, definition.store_kind, sst)
-    seal(store.paths, definition.name, definition.store_kind, supplied=definition.supplied)
+    seal(store.paths, definition.name, definition.store_kind, supplied=not definition.files_are_known)
 
 
 def _clear(store: StorePartitionSpec, staging: Staging) -> None:
@@ -572,7 +573,7 @@ def _figures(built: Built, logs: Logs, spec: RestoreSpec) -> dict[str, object]:
         "start": min(log.start for log in logs.values()),
         "end": max(log.last_stable for log in logs.values()),
         "checked": "deep"
-        if spec.request.check == "deep" and not spec.store.store.supplied
+        if spec.request.check == "deep" and spec.store.store.files_are_known
         else "files"
         if built.rows is not None
         else "rows",

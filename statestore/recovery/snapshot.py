@@ -206,7 +206,7 @@ def build_from_snapshot(
         kill_switch.reached("restore, snapshot fetched")
         whole_ms = None if by_hand else snapshot.record.whole_ms(snapshot.committed, asked_ms)
         try:
-            reached = None if store.store.rows_are_records else snapshot.record.stream_time
+            reached = store.store.store_kind.replayed_from(snapshot.record.stream_time)
             built = replay_staged(spec, logs, snapshot.committed, progress, asked_ms, whole_ms, stream_time=reached)
             progress.phase("checking")
             keys = check_staged(store, built, spec.request.check)
@@ -238,7 +238,8 @@ def lay_snapshot(
 ) -> None:
     """Fetch the files of a snapshot into the staging directory, or link those that are here."""
     name = store.store.name
-    known = {} if store.store.supplied else known_files(store.paths, name)  # a supplier may change its files in place
+    # A supplier may change its files in place.
+    known = known_files(store.paths, name) if store.store.files_are_known else {}
     local = {sha256: store.live / path for path, sha256 in known.items()}
     offsets, segments = store.paths.staged_offsets(name), store.paths.staged_segments(name)
     lay(objects, snapshot, staged, offsets, segments, local, progress.fetched)

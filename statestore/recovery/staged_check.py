@@ -8,25 +8,23 @@ After a tail the rows are read in any case: nothing but reading tells how many t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from statestore.bulk.digest import Digest
-from statestore.bulk.routing import routing_of
 from statestore.bulk.time_ordered import with_end
-from statestore.discovery.store_directory import segment_start
 from statestore.errors import StoreCorruptedError
 from statestore.formats.offsets import STATUS_CLOSED
+from statestore.kinds.kind import RowForm
+from statestore.kinds.segment_directories import segment_start
 from statestore.partition.replacement import staged_context
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.full import Built
 from statestore.requests.restore import CheckDepth
 from statestore.stores.scan import ScannedDatabase
 from statestore.verification.options import nobody_waits
-from statestore.verification.row_files import count
-from statestore.verification.row_files import rows as rows_straight
-from statestore.verification.supplied import count as count_supplied
-from statestore.verification.supplied import opened
-from statestore.verification.time_ordered import time_ordered_rows
+from statestore.verification.row_reading import count_keys, rows_by_logged_keys
+from statestore.verification.supplied import count, opened
 
 
 def check_staged(store: StorePartitionSpec, built: Built, depth: CheckDepth) -> int:
@@ -38,8 +36,10 @@ def check_staged(store: StorePartitionSpec, built: Built, depth: CheckDepth) -> 
         If it is not what was built.
     """
     staged = store.paths.staging(store.store.name)
-    if store.store.supplied:
-        return _check_supplied(store, built, staged)
+    return _CHECKS[store.store.row_form](store, built, depth, staged)
+
+
+def _check_databases(store: StorePartitionSpec, built: Built, depth: CheckDepth, staged: Path) -> int:
     digest = Digest(store.store.values) if depth == "deep" and built.digest is not None else None
     read = built.rows is None or depth == "deep"
     keys = sum(
@@ -52,12 +52,12 @@ def check_staged(store: StorePartitionSpec, built: Built, depth: CheckDepth) -> 
     return keys
 
 
-def _check_supplied(store: StorePartitionSpec, built: Built, staged: Path) -> int:
+def _check_supplied(store: StorePartitionSpec, built: Built, depth: CheckDepth, staged: Path) -> int:
     with opened(store.store, staged_context(store, read_only=True)) as found:
         for partition, expected in built.committed.items():
             if (offset := found.committed_offset(partition)) != expected:
                 raise _wrong(staged, f"offset {offset} for {partition}", f"{expected}")
-        return count_supplied(found, store.store, nobody_waits)
+        return count(found, store.store, nobody_waits)
 
 
 def _check(directory: Path, store: StorePartitionSpec, built: Built, digest: Digest | None, *, read: bool) -> int:
@@ -71,19 +71,14 @@ def _check(directory: Path, store: StorePartitionSpec, built: Built, digest: Dig
             if found != expected and not (built.rows is None and found is not None and found <= (expected or 0)):
                 raise _wrong(directory, f"offset {found} for {partition}", f"{expected}")
         kind = store.store.store_kind
-        if kind.layout is not None and not read:
-            return database.entries() // (2 if kind.layout.indexed else 1)
-        if digest is None and kind.layout is None:
-            return count(database) if read else database.entries()
-        rows = 0
-        batches = rows_straight(database)
-        if kind.layout is not None:
-            start = segment_start(directory.name)
-            batches = time_ordered_rows(database, kind.layout, start or 0, routing_of(store.store), nobody_waits)
-        for batch in batches:
-            if digest is not None:
-                batch = with_end(batch, kind.logged_values_end_with)
-                digest.add_stored(batch.column(0), batch.column(1))
+        if not read:
+            return kind.rows_in(database.entries())
+        segment, rows = segment_start(directory.name) or 0, 0
+        if digest is None:
+            return count_keys(database, store.store, segment, nobody_waits)
+        for batch in rows_by_logged_keys(database, store.store, segment):
+            batch = with_end(batch, kind.logged_values_end_with)
+            digest.add_stored(batch.column(0), batch.column(1))
             rows += batch.num_rows
         return rows
     finally:
@@ -95,3 +90,11 @@ def _wrong(directory: Path, found: str, expected: str) -> StoreCorruptedError:
         f"the store built in {directory} has {found}, expected {expected}; the live store is untouched, run the "
         "restore again"
     )
+
+
+_CHECKS: Mapping[RowForm, Callable[[StorePartitionSpec, Built, CheckDepth, Path], int]] = {
+    RowForm.RECORDS: _check_databases,
+    RowForm.TIME_ORDERED: _check_databases,
+    RowForm.VERSIONS: _check_databases,
+    RowForm.SUPPLIED: _check_supplied,
+}

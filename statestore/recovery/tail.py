@@ -21,10 +21,10 @@ from statestore.bulk.runs import RunWriter
 from statestore.changelog import brokers_clock
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange
-from statestore.discovery.store_directory import segments_in
 from statestore.durable import remove_tree
 from statestore.errors import StateStoreError, StoreBehindLogStartError, StoreCorruptedError
 from statestore.formats.database_files import has_rows
+from statestore.kinds.segment_directories import segments_in
 from statestore.partition.replacement import (
     clear_built,
     has_lost_none,
@@ -80,7 +80,7 @@ def build_replayed(
     with building(store) as staged:
         if not anew:
             link_store(store, staged)
-        reached = None if anew or record is None or store.store.rows_are_records else record.stream_time
+        reached = None if anew or record is None else store.store.store_kind.replayed_from(record.stream_time)
         built = replay_staged(spec, logs, before, progress, asked_ms, whole_ms, anew=anew, stream_time=reached)
     return built if anew or reached is not None else built._replace(stream_time=None)  # its task finds it out
 
@@ -141,7 +141,7 @@ def replay_staged(
     clean = False
     try:
         # Our own stores have nothing to recover here: what they stage is in memory.
-        if store.store.supplied and not anew and opened.transactional and not opened.recover(before):
+        if not store.store.files_are_known and not anew and opened.transactional and not opened.recover(before):
             raise StoreCorruptedError(
                 f"store {store.store_partition} reports that it cannot be set to its state at committed offset "
                 f"{before}; use mode full"
@@ -157,7 +157,7 @@ def replay_staged(
                 continue
             servers, timeout_s, watched = store.bootstrap_servers, store.kafka_timeout_s, store.logs_no_headers
             with LogReader(servers, partition, stall_timeout_s=timeout_s, watch_headers=watched) as reader:
-                by_rows = isinstance(opened.inner, BuiltInBytes) and store.store.rows_are_records
+                by_rows = isinstance(opened.inner, BuiltInBytes) and store.store.store_kind.log_may_be_split
                 if by_rows and log.last_stable - start >= LEAST_SORTED:
                     replayed = _take_over(spec, opened, opened.inner, reader, start, log.last_stable, progress)
                 else:
@@ -168,7 +168,7 @@ def replay_staged(
             skipped += replayed.skipped
             if replayed.last_offset is not None:
                 committed[partition] = replayed.last_offset
-        if store.store.rows_are_records:  # of a versioned store a rebuild could lose more: see `standing`
+        if store.store.compaction_keeps_rows:  # otherwise a rebuild could lose more: see `standing`
             _require_deletes(store, logs, before, whole_ms, advice)
         kill_switch.reached("restore, tail replayed")
         stream_time = opened.inner.stream_time
@@ -265,7 +265,7 @@ def link_store(store: StorePartitionSpec, staged: Path) -> None:
     live, name = store.live, store.store.name
     if not live.exists():
         return
-    if store.store.supplied:
+    if not store.store.files_are_known:
         shutil.copytree(live, staged)
         if (offsets := store.paths.offsets(name)).exists():
             shutil.copy2(offsets, store.paths.staged_offsets(name))

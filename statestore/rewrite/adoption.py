@@ -50,6 +50,7 @@ from statestore.rewrite.journal import (
     remove_journal,
     write_journal,
 )
+from statestore.rewrite.row_forms import form_of
 from statestore.rewrite.row_stage import RowStage
 from statestore.rewrite.staged_stores import (
     Expected,
@@ -370,8 +371,7 @@ def _replaced(journal: RewriteJournal, staged: Staged) -> Rewritten:
 
 def _with_values(rows: RowStage, store: StorePartitionSpec) -> Iterator[pa.RecordBatch]:
     for batch in rows.batches(store.task.partition):
-        if batch.column(1).null_count and store.store.rows_are_records:
-            raise InputError("a row has no value: an overwrite has rows only; leave deleted keys out")
+        form_of(store.store).require_values(batch)
         yield batch
 
 

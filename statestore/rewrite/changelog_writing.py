@@ -23,7 +23,8 @@ from statestore.kinds.versioned import COMPACTION_LAG
 from statestore.model import TopicPartition, transactional_id
 from statestore.partition.spec import StorePartitionSpec
 from statestore.rewrite.journal import RewriteJournal
-from statestore.rewrite.rows import Records, add_expected, bytes_of, records_of
+from statestore.rewrite.row_forms import form_of
+from statestore.rewrite.rows import Records, bytes_of
 
 #: The largest of Kafka's times.
 _FOREVER_MS = str((1 << 63) - 1)
@@ -168,8 +169,9 @@ class NewChangelogWriter:
         StateStoreError
             If a record is not taken, or one before was not.
         """
-        records = records_of(self._store, rows, self._started_ms)
-        add_expected(digest, self._store, rows, records)
+        form = form_of(self._store.store)
+        records = form.records(self._store, rows, self._started_ms)
+        form.add_expected(digest, self._store, rows, records)
         if self._columns is not None:
             self._columns.produce(partition, records.keys, records.values, records.timestamps)
         elif self._writer is not None:

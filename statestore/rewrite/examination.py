@@ -57,9 +57,9 @@ def require_rewritable(stores: Sequence[StorePartitionSpec], *, versions: bool =
         why = "it is a global store: its topic is written by others"
     elif store.changelog is not None and store.changelog.end_group is not None:
         why = f"its changelog is the application's own input {store.changelog.topic}, which is written by others"
-    elif store.store.supplied:
+    elif not store.store.files_are_known:
         why = "it comes from a supplier, and only that knows the changelog records of its rows"
-    elif not kind.rows_are_records and not versions:
+    elif kind.has_history and not versions:
         why = (
             f"a {kind.name} store has several records for a row, and their order is not known exactly. Read it with "
             "Spark (format state_store), and overwrite it with its versions"

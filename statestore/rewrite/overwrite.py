@@ -11,8 +11,8 @@ from statestore.recovery.staging import Staging
 from statestore.rewrite.adoption import Adoption, AdoptionHooks, AdoptionSpec, NewRows
 from statestore.rewrite.examination import require_rewritable
 from statestore.rewrite.journal import Rewrite, require_no_other
-from statestore.rewrite.row_stage import RowStage, remove_abandoned, require_rows, require_single_keys
-from statestore.rewrite.version_rows import as_records
+from statestore.rewrite.row_forms import form_of, require_single_keys
+from statestore.rewrite.row_stage import RowStage, remove_abandoned, require_rows
 from statestore.statedir.swap import locked_task
 
 
@@ -61,8 +61,6 @@ def overwrite(spec: OverwriteSpec, hooks: AdoptionHooks) -> Iterator[Adoption]:
             require_single_keys(spec.rows, found)
         rewrite = Rewrite("overwrite", store.application, store.store.name)
         require_no_other(store.state_dir, rewrite, [store.store.name])
-        rows = spec.rows
-        if not store.store.rows_are_records:
-            rows = as_records(rows, spec.stores, spec.run_bytes, whole=True)
+        rows = form_of(store.store).ordered(spec.rows, spec.stores, spec.run_bytes, whole=True)
         new = NewRows(spec.stores, store.store, rows)
         yield Adoption(AdoptionSpec(rewrite, [new], spec.run_bytes, spec.started_ms), hooks)

@@ -23,7 +23,6 @@ from statestore.changelog.key_partitions import hashes_of_keys, partitions_of_ke
 from statestore.durable import remove_tree
 from statestore.errors import InputError, UnsharedStateError
 from statestore.model import check_name
-from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.paths import OWN_DIRECTORY
 
 #: Rows of a store; a value of null is a delete.
@@ -209,23 +208,3 @@ def require_rows(stage: RowStage) -> None:
     """
     if not stage.all_rows:
         raise InputError("the DataFrame has no rows: nothing was changed. A store is not emptied this way")
-
-
-def require_single_keys(stage: RowStage, store: StorePartitionSpec) -> None:
-    """Refuse rows of a store partition that have the same key.
-
-    Raises
-    ------
-    InputError
-        Naming one of them.
-    """
-    if (twice := stage.duplicate(store.task.partition)) is not None:
-        keys, key = twice
-        what, such = "keys", f"{key!r:.120}"
-        if not store.store.rows_are_records:
-            what = "versions"
-            such = f"of {key[:-_TIME_BYTES]!r:.120} with valid_from {int.from_bytes(key[-_TIME_BYTES:], 'big')}"
-        raise InputError(
-            f"{store.store_partition}: the DataFrame has {keys} {what} more than once, such as {such}. Expected "
-            "each once: keep one row of each. Nothing was changed"
-        )

@@ -18,19 +18,16 @@ from statestore.bulk.routing import routing_of
 from statestore.bulk.time_ordered import with_end
 from statestore.changelog.key_partitions import partitions_of_keys
 from statestore.compiled.batches import Int64s, lengths
-from statestore.discovery.store_directory import segment_start
 from statestore.errors import InputError
 from statestore.formats.headers_value import Headers
 from statestore.formats.offsets import STATUS_CLOSED
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES, UNKNOWN_TIMESTAMP
 from statestore.formats.value_format import ValueFormat
+from statestore.kinds.segment_directories import segment_start
 from statestore.partition.spec import StorePartitionSpec
-from statestore.rewrite.version_rows import add_versions, version_records
 from statestore.stores.scan import STORED_SCHEMA, ScannedDatabase
 from statestore.verification.kernels import numbers_in
-from statestore.verification.options import nobody_waits
-from statestore.verification.row_files import rows
-from statestore.verification.time_ordered import time_ordered_rows
+from statestore.verification.row_reading import rows_by_logged_keys
 
 #: End of a slice of values that go to their ends; without one, pyarrow fails.
 _LONGEST = (1 << 31) - 1
@@ -118,10 +115,7 @@ def stored_rows(store: StorePartitionSpec, first_segment: int = 0) -> Iterator[t
         try:
             if (status := database.status()) != STATUS_CLOSED:
                 raise InputError(_not_closed(directory, status))
-            batches = rows(database)
-            if kind.layout is not None:
-                batches = time_ordered_rows(database, kind.layout, segment, routing_of(store.store), nobody_waits)
-            for batch in batches:
+            for batch in rows_by_logged_keys(database, store.store, segment):
                 yield segment, with_end(batch, kind.logged_values_end_with)
         finally:
             database.close()
@@ -208,8 +202,6 @@ def records_of(store: StorePartitionSpec, batch: pa.RecordBatch, unknown_ms: int
     StoreCorruptedError
         If a value is not of the store's format.
     """
-    if not store.store.rows_are_records:
-        return Records(*version_records(batch), headers=None, unknown_times=0)
     layout, kind, keys = store.store.values, store.store.store_kind, batch.column(0)
     values, told, headers = _taken_apart(layout, batch.column(1))
     unknown = told == UNKNOWN_TIMESTAMP
@@ -247,9 +239,6 @@ def add_expected(digest: Digest, store: StorePartitionSpec, batch: pa.RecordBatc
 
     They are the rows themselves, except for timestamps that were not known.
     """
-    if not store.store.rows_are_records:
-        add_versions(digest, batch)
-        return
     stored = batch.column(1)
     if records.unknown_times:
         layout, none = store.store.values, [()] * len(records.keys)

@@ -22,7 +22,7 @@ from statestore.recovery.staged_check import check_staged
 from statestore.recovery.staging import Staging
 from statestore.reports import Loss, SnapshotRow, Status
 from statestore.requests.restore import RestoreRequest
-from statestore.rewrite.version_rows import versions_digest
+from statestore.rewrite.row_forms import form_of
 from statestore.statedir.sidecar import Judgement
 from statestore.verification.logs import AskedLogs
 
@@ -115,10 +115,8 @@ def stage(
     asked_ms, logs = asked or AskedLogs(brokers_clock.now_ms(store), store_logs(store))
     with RestoreProgressWriter(store, None) as progress:
         built = build_full(spec, staging, logs, progress, asked_ms, position)
-    found = Expected(check_staged(store, built, "deep"), built.digest or "")
-    if not store.store.rows_are_records:  # a row of the database has several versions
-        versions = versions_digest(store, store.paths.staging(store.store.name))
-        found = Expected(versions.rows, versions.hexdigest())
+    staged, keys = store.paths.staging(store.store.name), check_staged(store, built, "deep")
+    found = Expected(*form_of(store.store).digest(store, staged, keys, built.digest or ""))
     if expected not in (None, found):
         raise StoreCorruptedError(
             f"{store.partition} gives {found.rows} rows with the digest {found.digest}, and {expected.rows} with "

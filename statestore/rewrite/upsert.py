@@ -11,19 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from statestore import kill_switch
-from statestore.bulk.routing import routing_of
 from statestore.changelog.topics import Topics, append_time_refused
 from statestore.changelog.writer import TransactionalWriter
-from statestore.compiled.batches import Int64s
-from statestore.discovery.store_directory import segment_start
 from statestore.errors import InputError, RetryError, StateStoreError
 from statestore.model import transactional_id
 from statestore.partition.spec import StorePartitionSpec
@@ -33,12 +28,10 @@ from statestore.reports import Failure, Status, VerifyRow, WriteRow
 from statestore.requests.restore import RestoreRequest
 from statestore.rewrite.changelog_writing import produce
 from statestore.rewrite.examination import require_rewritable
-from statestore.rewrite.row_stage import RowStage, remove_abandoned, require_rows, require_single_keys
-from statestore.rewrite.rows import records_of, stored_rows
-from statestore.rewrite.version_rows import as_records, first_segment, history_of, version_times
+from statestore.rewrite.row_forms import form_of, require_single_keys
+from statestore.rewrite.row_stage import RowStage, remove_abandoned, require_rows
 from statestore.statedir.swap import locked_task
 from statestore.verification.check import check
-from statestore.verification.kernels import numbers_in
 from statestore.verification.options import VerifyOptions
 
 #: Below `transaction.max.timeout.ms` of brokers, which is 15 minutes by default.
@@ -117,8 +110,8 @@ def upsert(spec: UpsertSpec, report: Callable[[WriteRow], None] = lambda _: None
             locks.enter_context(locked_task(store.paths, store.lock_wait_s))
         remove_abandoned(spec.rows.directory.parent, spec.rows.directory)
         _require_writable(spec, chosen)
-        if not spec.stores[0].store.rows_are_records:
-            spec = spec._replace(rows=as_records(spec.rows, spec.stores, spec.run_bytes, whole=False))
+        form = form_of(spec.stores[0].store)
+        spec = spec._replace(rows=form.ordered(spec.rows, spec.stores, spec.run_bytes, whole=False))
         for store in chosen:
             try:
                 written[store.task.partition] = _write(spec, store)
@@ -161,7 +154,7 @@ def _require_writable(spec: UpsertSpec, chosen: Sequence[StorePartitionSpec]) ->
         found = check(store, VerifyOptions("offsets"))
         if found.status not in _USABLE:
             raise InputError(_restore_first(store, found))
-        if store.store.store_kind.numbers or not store.store.rows_are_records:
+        if store.store.store_kind.has_times:
             if not found.healthy and found.end:
                 raise InputError(_restore_first(store, found))
             _require_live(spec, store)
@@ -182,16 +175,10 @@ def _require_deletes(spec: UpsertSpec, store: StorePartitionSpec) -> None:
 
 def _require_live(spec: UpsertSpec, store: StorePartitionSpec) -> None:
     """Refuse rows that have expired, and those that would have others expire; the store has all of its changelog."""
-    given = np.concatenate([_times(store, batch) for batch in _batches(spec, store)])
+    form = form_of(store.store)
+    given = np.concatenate([form.times(store, batch) for batch in _batches(spec, store)])
     latest = int(given.max())
-    if store.store.rows_are_records:
-        time, now, starts = store.store.store_kind.segment_time, *_windows_of(store)
-        oldest, before = map(routing_of(store.store).oldest_live, (max(now, latest), now))
-        takes = oldest
-    else:
-        time, now, starts = "valid_from", *history_of(store)
-        oldest, before = (first_segment(store.store, at) for at in (max(now, latest), now))
-        takes = max(now, latest) - (store.store.retention_ms or 0)
+    time, now, starts, oldest, before, takes = form.expiry(store, latest)
     if expired := int(np.count_nonzero(given < takes)):
         raise InputError(
             f"{store.store_partition}: {expired} rows are past the store's retention of {store.store.retention_ms} ms, "
@@ -204,19 +191,6 @@ def _require_live(spec: UpsertSpec, store: StorePartitionSpec) -> None:
             f"expire, which are in {len(lost)} segments; the latest row there is of {now}. Overwrite the store if this "
             "is meant. Nothing was written"
         )
-
-
-def _windows_of(store: StorePartitionSpec) -> tuple[int, list[int]]:
-    """Return the latest time of a store's rows, and the starts of its segments (ms)."""
-    starts = [segment_start(path.name) or 0 for path in store.store.store_kind.databases(store.live)]
-    stored = (batch for _, batch in stored_rows(store, max(starts))) if starts else ()
-    return max((int(found.max()) for found in map(partial(_times, store), stored) if len(found)), default=0), starts
-
-
-def _times(store: StorePartitionSpec, batch: pa.RecordBatch) -> Int64s:
-    if not store.store.rows_are_records:
-        return version_times(batch.column(0))
-    return numbers_in(batch.column(0), back=store.store.store_kind.suffix_bytes)
 
 
 def _batches(spec: UpsertSpec, store: StorePartitionSpec) -> Iterator[pa.RecordBatch]:
@@ -260,12 +234,9 @@ def _write(spec: UpsertSpec, store: StorePartitionSpec) -> WriteRow:
 
 def _produce(spec: UpsertSpec, store: StorePartitionSpec, writer: TransactionalWriter, batch: pa.RecordBatch) -> None:
     topic, number = store.partition
-    if not store.store.rows_are_records:  # puts and deletes in the order of their times
-        produce(writer, topic, number, records_of(store, batch, spec.started_ms))
-        return
-    puts, deleted = batch.filter(pc.is_valid(batch.column(1))), batch.column(0).filter(pc.is_null(batch.column(1)))
+    form = form_of(store.store)
+    puts, deleted = form.split(batch)
     if puts.num_rows:
-        records = records_of(store, puts, spec.started_ms)
-        produce(writer, topic, number, records)
+        produce(writer, topic, number, form.records(store, puts, spec.started_ms))
     if count := len(deleted):
         writer.produce_many(topic, number, deleted.to_pylist(), [None] * count, [spec.started_ms] * count)

@@ -25,7 +25,7 @@ def supplier_of(definition: StoreDefinition) -> BuiltIn[Any] | Supplier:
     DefinitionError
         If it is one of the user's own that cannot be used.
     """
-    if definition.supplied:
+    if definition.supplier is not None:
         return Supplier(definition, storage_of(definition).methods)
     return BuiltIn(definition.name, partial(storage_of(definition).make, definition))
 

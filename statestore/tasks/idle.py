@@ -141,7 +141,6 @@ def _has_all(spec: TaskSpec, name: str, record: StoreRecord, log: LogRange) -> b
     if empty and (record.adopted or log.high_watermark > 0):
         return False
     topic = spec.changelogs[name]
-    versioned = not spec.application.store(name).rows_are_records
     found = standing_of(
         record.committed,
         log,
@@ -149,7 +148,7 @@ def _has_all(spec: TaskSpec, name: str, record: StoreRecord, log: LogRange) -> b
         topic,
         empty=empty,
         now_ms=brokers_clock.now_ms(spec),
-        rows_are_records=not versioned,
+        may_be_rebuilt=spec.application.store(name).compaction_keeps_rows,
     )
     return (found.status, found.action) == (Status.OK, Action.NONE)
 

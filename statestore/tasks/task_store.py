@@ -234,9 +234,9 @@ class TaskStore:
                 f"store {self._name} reports that it cannot be set to its state at committed offset {offset}"
             )
         committed, empty = store.committed_offset(self.changelog), store.is_empty
-        of_records = self._spec.store.rows_are_records
         now_ms = self._changelogs.now_ms()
-        found = standing_of(committed, log, record, topic, empty=empty, now_ms=now_ms, rows_are_records=of_records)
+        keeps = self._spec.store.compaction_keeps_rows
+        found = standing_of(committed, log, record, topic, empty=empty, now_ms=now_ms, may_be_rebuilt=keeps)
         begins, lost = committed is None and empty, Lost(Loss.NONE)
         if found.status not in (Status.OK, Status.LAGGING) or begins or cut is not None:
             lost = self._lost(had(record, committed, anything=not begins), log, cut)
@@ -260,7 +260,7 @@ class TaskStore:
             return None if whole else RebuildError(found.detail)
         self.is_untouched = False
         self._restored = self._changelogs.replay(store, self.changelog, start, log)
-        if committed is not None and record is not None and topic.compacted and of_records:
+        if committed is not None and record is not None and topic.compacted and keeps:
             whole_ms = record.whole_ms(committed, self._changelogs.now_ms()) or 0
             if self._changelogs.now_ms() - whole_ms >= topic.delete_retention_ms > 0:
                 return RebuildError("replaying its tail took longer than its changelog keeps tombstones")
@@ -486,7 +486,7 @@ class TaskStore:
     def seal_again(self) -> None:
         """Seal the store, which was just closed cleanly; its record holds."""
         paths, definition = self._spec.paths, self._spec.store
-        seal(paths, self._name, definition.store_kind, supplied=definition.supplied)
+        seal(paths, self._name, definition.store_kind, supplied=not definition.files_are_known)
         kill_switch.reached("store sealed, mode not forgotten")
         forget_mode(paths, self._name)  # it tells of a lost segment until the seal does
 

@@ -24,7 +24,6 @@ from statestore.changelog import brokers_clock
 from statestore.changelog.kept import keep_connections
 from statestore.changelog.topics import APPEND_TIME, TIMESTAMP_TYPE
 from statestore.discovery.partitions import FailedStore
-from statestore.discovery.store_directory import segments_in
 from statestore.errors import (
     ArchiveAccessError,
     ArchiveUnavailableError,
@@ -36,6 +35,7 @@ from statestore.errors import (
     StoreCorruptedError,
     of_os_error,
 )
+from statestore.kinds.segment_directories import segments_in
 from statestore.partition.archived import (
     ArchivedStore,
     copied,
@@ -422,7 +422,7 @@ def _judge(
         spec, supply = _uncompacted(spec), supply._replace(changelog=_uncompacted(spec).changelog)
         found = judge(spec, seen, supply, first, now_ms)
     timed = needs_stream_time(spec, seen.record, supply.log)
-    if supply.changelog is None or not (timed or (seen.had.anything and not spec.store.rows_are_records)):
+    if supply.changelog is None or not (timed or (seen.had.anything and not spec.store.compaction_keeps_rows)):
         return found
     if offsets_only and found.action is Action.NONE:  # nobody is about to rebuild it, so the log is not read for that
         return found.model_copy(update={"loss": None, "loss_detail": ""})

@@ -10,34 +10,36 @@ What is compared, and what the log can no longer tell, is decided by the rules o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.bulk.folds import VersionFold, fold_of
 from statestore.bulk.last_records import LastRecords
 from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import Runs, RunWriter, SegmentRows, merged
 from statestore.bulk.time_ordered import with_end
-from statestore.bulk.versions import RecordRows
 from statestore.changelog import brokers_clock
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange, Topics
 from statestore.compiled.batches import UInt64s
-from statestore.discovery.store_directory import segments_in
 from statestore.durable import remove_tree
 from statestore.errors import InvalidStateError, StoreCorruptedError, TopicMismatchError, unreadable_is_damaged
 from statestore.formats import window_key
 from statestore.formats.value_format import ValueFormat
+from statestore.kinds.kind import RowForm
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Contents
 from statestore.sst.layout import OtherLayoutError
 from statestore.statedir.record import read_record
 from statestore.stores.scan import ScannedDatabase
 from statestore.stores.versioned import RawVersion
+from statestore.verification import row_reading
 from statestore.verification.compared_values import ComparedValues
 from statestore.verification.comparison import Allowances, RowComparison
 from statestore.verification.duplicates import numbered_by_offset, without_overwritten
@@ -51,16 +53,14 @@ from statestore.verification.in_memory import InMemoryComparison
 from statestore.verification.kernels import hashes_of, numbers_in
 from statestore.verification.options import VerifyOptions, nobody_waits
 from statestore.verification.proof.closed import Proof, is_provable, prove
-from statestore.verification.row_files import count as count_database
 from statestore.verification.row_files import rows_from_files
 from statestore.verification.sampling import Sample, choose, some_keys
 from statestore.verification.supplied import as_stored, batches, count, opened
-from statestore.verification.time_ordered import as_changes, time_ordered_rows
+from statestore.verification.time_ordered import as_changes
 from statestore.verification.versions import (
     ComparedKey,
     VersionComparison,
     compacted_before_ms,
-    count_versioned,
     logged_keys,
     stored_keys,
 )
@@ -77,9 +77,7 @@ def databases(spec: StorePartitionSpec) -> dict[int, Path]:
 
     Segments that Kafka Streams no longer uses are left out.
     """
-    if not spec.store.segmented:
-        return {0: spec.live}
-    return spec.segments_used(segments_in(spec.live))
+    return spec.segments_used(spec.store.store_kind.segments(spec.live))
 
 
 def count_rows(spec: StorePartitionSpec, give_way: Callable[[], None] = nobody_waits) -> int:
@@ -96,21 +94,22 @@ def count_rows(spec: StorePartitionSpec, give_way: Callable[[], None] = nobody_w
         If one does.
     """
     with unreadable_is_damaged():
-        if spec.store.supplied:
-            with opened(spec.store, spec.context(read_only=True)) as store:
-                return count(store, spec.store, give_way)
-        return sum(_count(spec, segment, directory, give_way) for segment, directory in databases(spec).items())
+        return _FORMS[spec.store.row_form].count_rows(spec, give_way)
+
+
+def _count_databases(spec: StorePartitionSpec, give_way: Callable[[], None]) -> int:
+    return sum(_count(spec, segment, directory, give_way) for segment, directory in databases(spec).items())
+
+
+def _count_supplied(spec: StorePartitionSpec, give_way: Callable[[], None]) -> int:
+    with opened(spec.store, spec.context(read_only=True)) as store:
+        return count(store, spec.store, give_way)
 
 
 def _count(spec: StorePartitionSpec, segment: int, directory: Path, give_way: Callable[[], None]) -> int:
     database = ScannedDatabase(directory, spec.store.values)
     try:
-        if (layout := spec.store.store_kind.layout) is not None:
-            rows = time_ordered_rows(database, layout, segment, routing_of(spec.store), give_way)
-            return sum(batch.num_rows for batch in rows)
-        if not spec.store.rows_are_records:
-            return count_versioned(database, give_way)
-        return count_database(database, give_way)
+        return row_reading.count_rows(database, spec.store, segment, give_way)
     finally:
         database.close()
 
@@ -144,18 +143,7 @@ def compare_contents(
         fold = _Fold(spec, log, options)
         fold.read(committed, scratch, topics)
         with unreadable_is_damaged():  # our scratch files tell their errors themselves
-            found: Contents | None
-            if not spec.store.rows_are_records:
-                found = _compared_versions(spec, fold, topics, options)
-            elif spec.store.supplied:
-                found = _compared_supplied(spec, fold, fold.allowances(topics), options, scratch)
-            elif spec.store.store_kind.layout is not None:
-                stored = _stored_by_ordinary_keys(spec, fold, options, scratch)
-                found = _compared(spec, fold, fold.allowances(topics), options, stored)
-            elif (found := _looked_up(spec, fold)) is None:
-                allowances = fold.allowances(topics)
-                found = _compared_fast(spec, fold, allowances, options)
-                found = found or _compared(spec, fold, allowances, options, _stored)
+            found = _FORMS[spec.store.row_form].compare(spec, fold, topics, options, scratch)
         if found.only_in_store and spec.store.retain_duplicates:
             remove_tree(scratch)
             fold = _Fold(spec, log, options, overwritten=True)
@@ -227,8 +215,8 @@ class _Fold:
         The log of a timestamped store has the brokers' timestamps.
     keeps_timestamps, keeps_headers
         The store gives back the timestamps, and the headers, that it was given.
-    versions
-        Makes rows of all versions in the log of a versioned store; None: the last record of a key alone counts.
+    row_fold
+        Makes rows for the sorted runs of the records that are read.
 
     Parameters
     ----------
@@ -246,7 +234,7 @@ class _Fold:
         self.keeps_headers = True
         self._positions = False
         self.routing = routing_of(spec.store)
-        self.versions = None if spec.store.rows_are_records else RecordRows(spec.store.retention_ms or 0)
+        self.row_fold = fold_of(spec.store)
         # Duplicates of a window stand and fall together: store and log count them each by itself.
         self._cut = window_key.SEQUENCE_BYTES if spec.store.retain_duplicates else 0
         self._spec = spec
@@ -277,7 +265,7 @@ class _Fold:
                     self._note_deleted(batch)
                     chosen = batch if self.sample is None else self.sample.of(batch)
                     chosen = numbered_by_offset(chosen) if self._overwritten else chosen
-                    writer.add(chosen if self.versions is None else self.versions.of(batch, chosen))
+                    writer.add(self.row_fold.of(batch, chosen))
             except StoreCorruptedError as error:  # by the writer: that the log is not this store's is no damage of it
                 raise TopicMismatchError(f"{spec.partition}: {error}") from error
             self._runs = writer.finish(stop)
@@ -478,7 +466,27 @@ def _compared(
     return comparison.contents(fold.sample.fraction if fold.sample else None)
 
 
-def _compared_versions(spec: StorePartitionSpec, fold: _Fold, topics: Topics, options: VerifyOptions) -> Contents:
+def _compared_records(
+    spec: StorePartitionSpec, fold: _Fold, topics: Topics, options: VerifyOptions, scratch: Path
+) -> Contents:
+    """Compare a store whose rows have the keys of their records, in the fastest of three ways that decides."""
+    if (found := _looked_up(spec, fold)) is not None:
+        return found
+    allowances = fold.allowances(topics)
+    return _compared_fast(spec, fold, allowances, options) or _compared(spec, fold, allowances, options, _stored)
+
+
+def _compared_time_ordered(
+    spec: StorePartitionSpec, fold: _Fold, topics: Topics, options: VerifyOptions, scratch: Path
+) -> Contents:
+    """Compare a store whose row keys begin with their times."""
+    stored = _stored_by_ordinary_keys(spec, fold, options, scratch)
+    return _compared(spec, fold, fold.allowances(topics), options, stored)
+
+
+def _compared_versions(
+    spec: StorePartitionSpec, fold: _Fold, topics: Topics, options: VerifyOptions, scratch: Path
+) -> Contents:
     """Compare a versioned store, of which a row has several records."""
     comparison = _version_comparison(spec, fold, topics, options)
     database = ScannedDatabase(spec.live, spec.store.format)
@@ -524,13 +532,13 @@ def _version_comparison(
     spec: StorePartitionSpec, fold: _Fold, topics: Topics, options: VerifyOptions
 ) -> VersionComparison:
     allowances = fold.allowances(topics)
-    assert fold.versions is not None
+    assert isinstance(fold.row_fold, VersionFold), "only versions are compared so"
     assert spec.changelog is not None
     config = topics.topic_configs([spec.changelog.topic])[spec.changelog.topic]
     record = read_record(spec.paths, spec.store.name)
     return VersionComparison(
         spec.store,
-        fold.versions.stream_time,
+        fold.row_fold.newest,
         allowances,
         compacted_before_ms(config, allowances.gone_before_ms, brokers_clock.now_ms(spec)),
         options,
@@ -540,10 +548,10 @@ def _version_comparison(
 
 
 def _compared_supplied(
-    spec: StorePartitionSpec, fold: _Fold, allowances: Allowances, options: VerifyOptions, scratch: Path
+    spec: StorePartitionSpec, fold: _Fold, topics: Topics, options: VerifyOptions, scratch: Path
 ) -> Contents:
     """Compare a supplier's store, whose rows come in an order of its own, and which may drop each row as it expires."""
-    routing = fold.routing
+    routing, allowances = fold.routing, fold.allowances(topics)
     writer = RunWriter(scratch / "stored", routing, options.run_bytes, start=0)
     count_read = 0
     with opened(spec.store, spec.context(read_only=True)) as store:
@@ -576,14 +584,13 @@ def _stored_by_ordinary_keys(
     spec: StorePartitionSpec, fold: _Fold, options: VerifyOptions, scratch: Path
 ) -> StoredRows:
     """Sort rows that begin with their times by the keys of the changelog before they are compared."""
-    routing, layout = fold.routing, spec.store.store_kind.layout
-    assert layout is not None
+    routing = fold.routing
 
     def stored(database: ScannedDatabase, sample: Sample | None, segment: int) -> Iterator[pa.RecordBatch]:
         runs_dir = scratch / "stored"
         writer, at = RunWriter(runs_dir, routing, options.run_bytes, start=0), 0
         try:
-            for batch in time_ordered_rows(database, layout, segment, routing, fold.give_way):
+            for batch in row_reading.rows_by_logged_keys(database, spec.store, segment, fold.give_way):
                 writer.add(as_changes(batch if sample is None else sample.of(batch), at))
                 at += batch.num_rows
             for found in merged([writer.finish(at)], routing):
@@ -622,3 +629,18 @@ class _Segments:
         """Yield the batches of a segment; none if it has none."""
         if self._next is not None and self._next[0] == segment:
             yield from (found.batch for found in self._next[1])
+
+
+class _Form(NamedTuple):
+    """Functions that count the rows of a store, and compare them with its log."""
+
+    count_rows: Callable[[StorePartitionSpec, Callable[[], None]], int]
+    compare: Callable[[StorePartitionSpec, _Fold, Topics, VerifyOptions, Path], Contents]
+
+
+_FORMS: Mapping[RowForm, _Form] = {
+    RowForm.RECORDS: _Form(_count_databases, _compared_records),
+    RowForm.TIME_ORDERED: _Form(_count_databases, _compared_time_ordered),
+    RowForm.VERSIONS: _Form(_count_databases, _compared_versions),
+    RowForm.SUPPLIED: _Form(_count_supplied, _compared_supplied),
+}

@@ -85,7 +85,7 @@ def require_readable(snapshot: Manifest) -> None:
     InputError
         If it is a supplier's.
     """
-    if snapshot.definition.supplied:
+    if not snapshot.definition.files_are_known:
         raise InputError(
             f"snapshot {snapshot.name} is of a store of supplier {snapshot.definition.supplier}: its file format is "
             f"unknown, so it cannot be compared"

@@ -183,7 +183,7 @@ def test_an_attempt_that_failed_writes_nothing_and_one_that_is_repeated_writes_o
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", [name for name, store in ALL_STORES.items() if store.rows_are_records])
+@pytest.mark.parametrize("kind", [name for name, store in ALL_STORES.items() if not store.store_kind.has_history])
 def test_a_store_of_any_kind_goes_through_a_dataframe_and_is_equal(
     spark: SparkSession, bootstrap_servers: str, tmp_path: Path, kind: str
 ) -> None:

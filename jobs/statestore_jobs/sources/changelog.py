@@ -236,7 +236,7 @@ def _store(options: Mapping[str, str]) -> StoreDefinition | None:
     store = described_store(options, "changelog")
     if store is None and (given := [name for name in DECODING_OPTIONS if name != "values" and name in options]):
         raise InputError(f"option {given[0]} is for rows of a store: add option kind, too")
-    if store is not None and not store.rows_are_records:
+    if store is not None and store.store_kind.has_history:
         raise InputError(
             f"option kind: rows of a {store.kind} store are not records of its changelog. Read the changelog without "
             "kind: a record's timestamp is the time from which its value is valid"

@@ -53,7 +53,7 @@ def range_of(options: Mapping[str, str], kind: StoreKind, key_serde: str) -> Row
     """
     keys = {name: _key(options[name], name, key_serde) for name in ("key", "key_from", "key_to") if name in options}
     times = {name: time for name in ("time_from", "time_to") if (time := time_ms(options, name)) is not None}
-    if times and not kind.numbers and kind.rows_are_records:
+    if times and not kind.has_times:
         raise InputError(
             f"option {min(times)}: a {kind.name} store has no times in its keys; filter by its column timestamp instead"
         )

@@ -64,7 +64,7 @@ class RowEncoder:
     def __init__(self, store: StoreDefinition, schema: pa.Schema, *, deletes: bool) -> None:
         self._store, self._kind, self._deletes = store, store.store_kind, deletes
         self._shown = {number.name: number.bytes for number in self._kind.columns(store)}
-        self._versioned = not self._kind.rows_are_records
+        self._versioned = self._kind.has_history
         if self._versioned and deletes:  # what a version ends is put behind it, or is there already
             del self._shown["valid_to"]
         self._hidden = [number.name for number in self._kind.numbers if number.name not in self._shown]

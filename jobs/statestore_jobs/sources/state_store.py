@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import cast
@@ -18,6 +18,7 @@ from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import InputError, StoreCorruptedError, of_os_error
 from statestore.formats.time_ordered_key import ROWS_WITHOUT_INDEX
 from statestore.formats.value_format import AnyFormat
+from statestore.kinds.kind import RowForm
 from statestore.stores.segment_starts import left_over_segments, segment_interval_ms
 from statestore_jobs.sources.columns import Layout, layout_of, split_values
 from statestore_jobs.sources.decoding import DECODING_OPTIONS
@@ -279,11 +280,7 @@ class StateStoreReader(DataSourceReader):
         assert isinstance(partition, StoreOnDisk | StoreInArchive)
         try:
             with partition.opened(self._shown_segments(partition)) as parts:
-                if not self._layout.store.rows_are_records:
-                    yield from self._versions(partition, parts)
-                    return
-                for batch in _gathered(in_range(batch, self._range) for part in parts for batch in self._rows(part)):
-                    yield self._shown(partition, batch)
+                yield from _READERS[self._layout.store.store_kind.row_form](self, partition, parts)
         except OSError as error:
             raise of_os_error(error) from error
 
@@ -295,15 +292,24 @@ class StateStoreReader(DataSourceReader):
             left_over = left_over_segments(starts, segment_interval_ms(self._retention_ms))
         return shown_segments(starts, self._range, self._retention_ms, left_over, expired=self._expired)
 
-    def _rows(self, part: Opened) -> Iterator[pa.RecordBatch]:
-        layout = self._layout.store.store_kind.layout
-        if layout is None:
-            yield from part.rows(*self._range.bounds())
-            return
+    def records(self, store: StoreOnDisk | StoreInArchive, parts: Sequence[Opened]) -> Iterator[pa.RecordBatch]:
+        """Yield rows, each of one record."""
+        return self._selected(store, (batch for part in parts for batch in part.rows(*self._range.bounds())))
+
+    def time_ordered(self, store: StoreOnDisk | StoreInArchive, parts: Sequence[Opened]) -> Iterator[pa.RecordBatch]:
+        """Yield rows whose keys begin with their times."""
         from statestore.bulk.time_ordered import by_ordinary_keys  # only here: it brings numba
 
-        for batch in part.rows(*ROWS_WITHOUT_INDEX):
-            yield by_ordinary_keys(batch, layout.key).rows
+        layout = self._layout.store.store_kind.layout
+        assert layout is not None, "time-ordered rows have a layout"
+        stored = (batch for part in parts for batch in part.rows(*ROWS_WITHOUT_INDEX))
+        return self._selected(store, (by_ordinary_keys(batch, layout.key).rows for batch in stored))
+
+    def _selected(
+        self, store: StoreOnDisk | StoreInArchive, batches: Iterable[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        for batch in _gathered(in_range(batch, self._range) for batch in batches):
+            yield self._shown(store, batch)
 
     def _shown(self, store: StoreOnDisk | StoreInArchive, stored: pa.RecordBatch) -> pa.RecordBatch:
         keys, values = stored.columns
@@ -313,7 +319,8 @@ class StateStoreReader(DataSourceReader):
         except (InputError, StoreCorruptedError) as error:
             raise type(error)(f"{store.label}: {error}") from error
 
-    def _versions(self, store: StoreOnDisk | StoreInArchive, parts: Sequence[Opened]) -> Iterator[pa.RecordBatch]:
+    def versions(self, store: StoreOnDisk | StoreInArchive, parts: Sequence[Opened]) -> Iterator[pa.RecordBatch]:
+        """Yield the versions of each key."""
         try:
             for versions in version_batches(parts, self._range):
                 keys, values, valid_from, valid_to = versions.columns
@@ -321,6 +328,14 @@ class StateStoreReader(DataSourceReader):
                 yield self._layout.batch(store.number, keys, values, valid_from, numbers=times)
         except (InputError, StoreCorruptedError) as error:
             raise type(error)(f"{store.label}: {error}") from error
+
+
+_Reader = Callable[[StateStoreReader, StoreOnDisk | StoreInArchive, Sequence[Opened]], Iterator[pa.RecordBatch]]
+_READERS: Mapping[RowForm, _Reader] = {
+    RowForm.RECORDS: StateStoreReader.records,
+    RowForm.TIME_ORDERED: StateStoreReader.time_ordered,
+    RowForm.VERSIONS: StateStoreReader.versions,
+}
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -28,7 +28,7 @@ from statestore.verification.proof.kernels import SEGMENT
 from statestore.verification.proof.key_table import KeyTable
 from statestore.verification.proof.prefix import Prefix, Range, common_ranges, find_prefix, merged
 from statestore.verification.row_files import rows_from_files
-from statestore.verification.time_ordered import time_ordered_rows
+from statestore.verification.row_reading import rows_by_logged_keys
 
 #: Memory for each key while it grows, and how many times the memory of a sorted run all of them may have.
 KEY_BYTES = 110
@@ -117,13 +117,8 @@ class Proof(NamedTuple):
 
 
 def is_provable(spec: StorePartitionSpec) -> bool:
-    """True if rows of a store and records of its log correspond one to one.
-
-    A row of a versioned store has several records, duplicates are numbered by store and log independently, and the
-    files of a supplier's store are unknown.
-    """
-    store = spec.store
-    return store.rows_are_records and not store.retain_duplicates and not store.supplied and not spec.is_global
+    """True if rows of a store and records of its log correspond one to one."""
+    return spec.store.rows_prove_offsets and not spec.is_global
 
 
 def prove(
@@ -232,14 +227,16 @@ def _rows(
 ) -> Iterator[pa.RecordBatch]:
     database = ScannedDatabase(directory, spec.store.values)
     try:
-        if (layout := spec.store.store_kind.layout) is not None:
-            yield from time_ordered_rows(database, layout, segment, routing_of(spec.store), options.give_way)
-            return
-        for batch in (rows_from_files(database) if from_files else None) or database.rows():
+        read = _rows_from_files if from_files else ScannedDatabase.rows
+        for batch in rows_by_logged_keys(database, spec.store, segment, options.give_way, read):
             options.give_way()
             yield batch
     finally:
         database.close()
+
+
+def _rows_from_files(database: ScannedDatabase) -> Iterator[pa.RecordBatch]:
+    return rows_from_files(database) or database.rows()
 
 
 class _Seen(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from statestore.changelog.reader import LogReader
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import RebuildError, UnknownFormatError, of_os_error
-from statestore.kinds.kind import RowForm
+from statestore.kinds.kind import by_form
 from statestore.partition.archived import lives_in_archive, look_into_archive
 from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.legacy import legacy_offsets
@@ -146,12 +146,7 @@ def _supplied_frame(spark: SparkSession, store: StoreDefinition, specs: Sequence
     return spark.range(0, len(specs), 1, len(specs)).mapInArrow(read, layout.ddl)
 
 
-_FRAMES: Mapping[RowForm, Callable[[SparkSession, StoreDefinition, Sequence[StorePartitionSpec]], DataFrame]] = {
-    RowForm.RECORDS: _frame_of_files,
-    RowForm.TIME_ORDERED: _frame_of_files,
-    RowForm.VERSIONS: _frame_of_files,
-    RowForm.SUPPLIED: _supplied_frame,
-}
+_FRAMES = by_form(_frame_of_files, supplied=_supplied_frame)
 
 
 def _supplied_rows(spec: StorePartitionSpec, layout: Layout) -> Iterator[pa.RecordBatch]:

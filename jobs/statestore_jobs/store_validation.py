@@ -186,7 +186,9 @@ def parameters_of(application: ApplicationDefinition, spec: StorePartitionSpec, 
     windows = next((found.windows for found in application.aggregations if found.store == store.name), None)
     found: dict[str, object | None] = {
         "partitions": spec.changelog.partitions if spec.changelog else None,
-        **store.store_kind.suite_parameters(store),
+        "retention_ms": store.retention_ms,
+        "segment_interval_ms": store.store_kind.segment_interval_ms(store),
+        "window_size_ms": store.window_size_ms,
         "window_advance_ms": windows.step_ms if windows else None,
         # Of a log without a record nothing has expired.
         "stream_time": (-1 if frames.stream_time is None else frames.stream_time) if store.segmented else None,

@@ -25,7 +25,7 @@ from statestore.durable import remove_tree, sync_directory
 from statestore.errors import StoreAccessError, StoreCorruptedError, of_os_error
 from statestore.formats import offsets as offsets_format
 from statestore.formats import position as position_format
-from statestore.kinds.kind import RowForm
+from statestore.kinds.kind import by_form
 from statestore.model import TopicPartition
 from statestore.sst.layout import OtherLayoutError
 from statestore.sst.writer import SstFiles
@@ -130,15 +130,9 @@ def _write_rows(
 
 
 def _write_time_ordered(
-    rows_by_segment: Iterable[SegmentRows],
-    store: StoreDefinition,
-    directory: Path,
-    digest: Digest,
-    place: Callable[[int], Path] | None,
+    rows_by_segment: Iterable[SegmentRows], store: StoreDefinition, directory: Path, digest: Digest, _: object
 ) -> Iterator[SegmentFiles]:
-    layout = store.store_kind.layout
-    assert layout is not None, "time-ordered rows have a layout"
-    yield from write_time_ordered(counted(rows_by_segment, digest), layout, directory, store.values)
+    return write_time_ordered(counted(rows_by_segment, digest), store, directory)
 
 
 def make_databases(
@@ -231,8 +225,4 @@ def _offsets_files(
         return files.finish()
 
 
-_WRITERS: Mapping[RowForm, Callable[..., Iterator[SegmentFiles]]] = {
-    RowForm.RECORDS: _write_rows,
-    RowForm.TIME_ORDERED: _write_time_ordered,
-    RowForm.VERSIONS: _write_rows,
-}
+_WRITERS = by_form(_write_rows, time_ordered=_write_time_ordered)

@@ -7,7 +7,7 @@ matter, as when rows are written one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from statestore.changelog.reader import SCHEMA
 from statestore.definitions.store import StoreDefinition
 from statestore.durable import remove_tree
 from statestore.errors import of_os_error
-from statestore.kinds.kind import RowForm
+from statestore.kinds.kind import by_form
 from statestore.sst.writer import SstFiles
 from statestore.stores.built_in import BuiltInBytes
 
@@ -79,9 +79,7 @@ def _ingest_time_ordered(
     found: Iterable[SegmentRows], store: StoreDefinition, opened: BuiltInBytes[Any], directory: Path
 ) -> None:
     """Ingest rows of a kind that has no older format."""
-    layout = store.store_kind.layout
-    assert layout is not None, "time-ordered rows have a layout"
-    for made in write_time_ordered(found, layout, directory, store.values):
+    for made in write_time_ordered(found, store, directory):
         if (database := opened.database_at(made.segment, made.bytes)) is not None:
             database.ingest(made.files, ())
 
@@ -90,8 +88,4 @@ def _deleted(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.set_column(1, SCHEMA.field(1), pa.nulls(batch.num_rows, SCHEMA.field(1).type))
 
 
-_INGESTIONS: Mapping[RowForm, Callable[[Iterable[SegmentRows], StoreDefinition, BuiltInBytes[Any], Path], None]] = {
-    RowForm.RECORDS: _ingest_rows,
-    RowForm.TIME_ORDERED: _ingest_time_ordered,
-    RowForm.VERSIONS: _ingest_rows,
-}
+_INGESTIONS = by_form(_ingest_rows, time_ordered=_ingest_time_ordered)

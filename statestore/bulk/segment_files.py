@@ -19,10 +19,9 @@ from statestore.bulk.routing import Routing
 from statestore.bulk.runs import RunWriter, SegmentRows, merged
 from statestore.bulk.time_ordered import index_of, with_times_in_front
 from statestore.changelog.reader import SCHEMA
+from statestore.definitions.store import StoreDefinition
 from statestore.durable import remove_tree
 from statestore.errors import of_os_error
-from statestore.formats.value_format import AnyFormat, value_format
-from statestore.kinds.kind import RowLayout
 from statestore.sst.writer import SstFiles
 
 #: Bound of what is sorted once more in memory.
@@ -44,9 +43,7 @@ def counted(found: Iterable[SegmentRows], digest: Digest) -> Iterator[SegmentRow
         yield rows
 
 
-def write_time_ordered(
-    found: Iterable[SegmentRows], layout: RowLayout, directory: Path, store_format: AnyFormat
-) -> Iterator[SegmentFiles]:
+def write_time_ordered(found: Iterable[SegmentRows], store: StoreDefinition, directory: Path) -> Iterator[SegmentFiles]:
     """Write rows with the keys of the changelog as rows of such a store, one segment after the other.
 
     Parameters
@@ -61,7 +58,8 @@ def write_time_ordered(
     DiskSpaceError, StoreAccessError
         If a file cannot be written.
     """
-    timestamped = value_format(store_format).timestamp_in_front
+    timestamped, layout = store.values.timestamp_in_front, store.store_kind.layout
+    assert layout is not None, "time-ordered rows have a layout"
     try:
         for segment, group in groupby(found, key=lambda rows: rows.segment):
             # A segment at a time: what is sorted has the size of one.

@@ -9,15 +9,19 @@ value      timestamp (8), flags (1), value
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from statestore.bulk.runs import SegmentRows
+from statestore.bulk.routing import routing_of
+from statestore.bulk.runs import Runs, RunWriter, SegmentRows, merged, stream_time
 from statestore.changelog.reader import SCHEMA
+from statestore.definitions.store import StoreDefinition
+from statestore.durable import remove_tree
 from statestore.formats.versioned_put import PUT_RETURN_CODE_NOT_PUT, appended, put
 from statestore.formats.versioned_row import (
     LATEST,
@@ -28,6 +32,8 @@ from statestore.formats.versioned_row import (
     row_key,
     segment_of,
 )
+from statestore.kinds.kind import by_form
+from statestore.kinds.versioned import VERSIONED
 from statestore.stores.abilities import NO_STREAM_TIME
 
 _HEAD = Struct(">qB")
@@ -46,8 +52,42 @@ class LoggedVersion(NamedTuple):
     late: bool
 
 
-class RecordRows:
-    """Makes rows for the sorted runs of a log that is read in its order.
+class RecordFold:
+    """Folds a log that is read in its order into rows: the last record of each key."""
+
+    def __init__(self, store: StoreDefinition) -> None:
+        self.store = store
+
+    def of(self, batch: pa.RecordBatch, chosen: pa.RecordBatch | None = None) -> pa.RecordBatch:
+        """Return what the sorted runs get of a batch of `changelog.reader.SCHEMA`, in the same schema.
+
+        Parameters
+        ----------
+        chosen
+            Those records of it that become rows; None: all.
+        """
+        return batch if chosen is None else chosen
+
+    def rows(self, runs: Sequence[Runs], directory: Path, run_bytes: int) -> Sequence[Runs]:
+        """Return the rows of the store, of the sorted runs of its log.
+
+        Parameters
+        ----------
+        directory
+            For further runs; the caller removes it.
+        run_bytes
+            Bound of a run in memory.
+        """
+        return runs
+
+    def reached(self, runs: Sequence[Runs]) -> int | None:
+        """Return the stream time (ms) at the end of the sorted runs; None if rows do not expire."""
+        latest = stream_time(runs)
+        return latest if self.store.retention_ms is not None and latest >= 0 else None
+
+
+class VersionFold(RecordFold):
+    """Makes a row for the sorted runs of each record, and the rows of a key of all of its records.
 
     Attributes
     ----------
@@ -55,25 +95,17 @@ class RecordRows:
         Largest timestamp (ms) so far; -1 before the first.
     """
 
-    def __init__(self, retention_ms: int) -> None:
-        self._retention_ms = retention_ms
-        self.stream_time = NO_STREAM_TIME
+    stream_time = NO_STREAM_TIME
 
     def of(self, batch: pa.RecordBatch, chosen: pa.RecordBatch | None = None) -> pa.RecordBatch:
-        """Return the rows of a batch of `changelog.reader.SCHEMA`, in the same schema; records without a key stay.
-
-        Parameters
-        ----------
-        chosen
-            Those records of it that become rows; None: all. Stream time follows all.
-        """
+        """Return a row for each record; records without a key stay. Stream time follows all, also those not chosen."""
         if chosen is not None and chosen.num_rows < batch.num_rows:
             wanted = set(chosen.column(3).to_pylist())
             made = self.of(batch)
             return made.filter(pa.array([offset in wanted for offset in made.column(3).to_pylist()]))
         keys: list[bytes | None] = []
         values: list[bytes | None] = []
-        stream_time, retention_ms = self.stream_time, self._retention_ms
+        stream_time, retention_ms = self.stream_time, self.store.retention_ms or 0
         columns = [column.to_pylist() for column in batch.columns]
         for key, value, timestamp, offset in zip(*columns, strict=True):
             if key is None:
@@ -90,6 +122,29 @@ class RecordRows:
         self.stream_time = stream_time
         arrays = [pa.array(keys, SCHEMA[0].type), pa.array(values, SCHEMA[1].type), batch.column(2), batch.column(3)]
         return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+    def rows(self, runs: Sequence[Runs], directory: Path, run_bytes: int) -> Sequence[Runs]:
+        """Return the rows of the store, sorted as the store has them."""
+        remove_tree(directory)
+        interval_ms, routing = VERSIONED.segment_interval_ms(self.store), routing_of(self.store)
+        live_from = segment_of(self.stream_time - (self.store.retention_ms or 0), interval_ms)
+        writer, count = RunWriter(directory, routing, run_bytes, start=0), 0
+        for batch in stored_rows(merged(runs, routing), interval_ms, live_from):
+            writer.add(batch)
+            count += batch.num_rows
+        return [writer.finish(count)]
+
+    def reached(self, runs: Sequence[Runs]) -> int:
+        """Return the largest timestamp (ms) of the records; 0 if there is none."""
+        return max(self.stream_time, 0)
+
+
+_FOLDS = by_form(RecordFold, versions=VersionFold)
+
+
+def fold_of(store: StoreDefinition) -> RecordFold:
+    """Return how the log of a store is folded, to be used for one pass over it."""
+    return _FOLDS[store.store_kind.row_form](store)
 
 
 def records_by_key(rows: Iterable[SegmentRows]) -> Iterator[tuple[bytes, Iterator[LoggedVersion]]]:

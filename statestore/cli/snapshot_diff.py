@@ -114,10 +114,10 @@ def shown_row(row: ChangedRow, store: StoreDefinition, key_serde: str | None) ->
     not loaded, the key is the whole row key.
     """
     from statestore.cli.values import value_text
-    from statestore.kinds.known import BUILT_IN
+    from statestore.kinds.known import built_in
 
     key, numbers = row.row_key, {}
-    if (kind := BUILT_IN.get(store.kind)) is not None and kind.suffix_bytes:
+    if (kind := built_in(store.kind)) is not None and kind.suffix_bytes:
         at = len(key) - kind.suffix_bytes
         for number in kind.numbers:
             if number.name != "sequence" or store.retain_duplicates:

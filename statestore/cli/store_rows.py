@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from statestore.discovery.store_directory import LiveStore
 from statestore.errors import DefinitionError, InputError, StoreCorruptedError, UnknownFormatError
 from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP
 from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY
-from statestore.kinds.kind import RowForm
+from statestore.kinds.kind import by_form
 from statestore.partition.spec import StorePartitionSpec
 from statestore.stores.abilities import NO_STREAM_TIME
 from statestore.stores.serdes import load_serde
@@ -206,12 +206,7 @@ def _supplied(spec: StorePartitionSpec, wanted: RowRange, serdes: Serdes, latest
 
 
 #: Functions that yield the rows of a range: only the latest versions if `latest`, and also expired rows if `expired`.
-_READERS: Mapping[RowForm, Callable[[StorePartitionSpec, RowRange, Serdes, bool, bool], Iterator[Row]]] = {
-    RowForm.RECORDS: _records,
-    RowForm.TIME_ORDERED: _records,
-    RowForm.VERSIONS: _versions,
-    RowForm.SUPPLIED: _supplied,
-}
+_READERS = by_form(_records, versions=_versions, supplied=_supplied)
 
 
 def _row(

@@ -10,7 +10,7 @@ from statestore.definitions.aggregation import AggregationDefinition
 from statestore.definitions.fields import Definition, Engine, Guarantee, Reference
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, UnknownStoreError
-from statestore.kinds.known import BUILT_IN
+from statestore.kinds.known import built_in
 from statestore.model import (
     Name,
     StoreFormat,
@@ -79,7 +79,7 @@ def require_usable_by_tasks(store: StoreDefinition) -> None:
     ValueError
         Naming the kind or the format.
     """
-    kind = BUILT_IN.get(store.kind)
+    kind = built_in(store.kind)
     if kind is not None and kind.ordinary_kin:
         raise ValueError(
             f"store {store.name}: only Kafka Streams' DSL creates {kind.name} stores. Where it has written them, "
@@ -242,7 +242,7 @@ class ApplicationDefinition(Definition):
     def _stream_times_fit_into_a_commit(self) -> None:
         # Only subtopology 0 may have many stores: those behind a repartition topic have one each.
         elsewhere = {item.store for item in self.aggregations if item.group_by is not None}
-        names = [store.name for store in self.stores if store.kind != "key-value" and store.name not in elsewhere]
+        names = [store.name for store in self.stores if store.may_have_times and store.name not in elsewhere]
         size = sum(len(name) + _TIME_BYTES for name in names)
         if size > _MAX_TIMES_BYTES:
             raise ValueError(

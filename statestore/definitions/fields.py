@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
-from statestore.kinds.known import BUILT_IN
+from statestore.kinds.known import BUILT_IN, is_built_in
 from statestore.model import check_name
 
 #: Fields that came later. While they say nothing they are left out, so that a catalogue is what it was before them.
@@ -46,7 +46,7 @@ def _check_suite(text: str) -> str:
 
 def _check_kind(text: str) -> str:
     """Return `text` if it is a kind of ours, or may be the reference of another one."""
-    if text not in BUILT_IN and not re.fullmatch(_REFERENCE, text):
+    if not is_built_in(text) and not re.fullmatch(_REFERENCE, text):
         ours = ", ".join(name for name, kind in BUILT_IN.items() if not kind.ordinary_kin)
         raise ValueError(f"expected one of {ours}, or module:attribute of a kind, found {text!r:.120}")
     return text

@@ -8,16 +8,9 @@ from pydantic import Field
 
 from statestore.definitions.fields import Definition, Engine, KindName, Line, Reference, SerdeName, Suite
 from statestore.formats.value_format import ValueFormat
-from statestore.kinds.key_value import KEY_VALUE
 from statestore.kinds.kind import RowForm, StoreKind
-from statestore.kinds.known import BUILT_IN, kind_of
-from statestore.kinds.session import SESSION
-from statestore.kinds.versioned import VERSIONED
-from statestore.kinds.window import WINDOW
+from statestore.kinds.known import UNLOGGED, built_in, kind_of, may_be_unlogged
 from statestore.model import Name, StoreFormat, changelog_topic, commit_numbers
-
-#: Kinds of stores that can do without a changelog.
-UNLOGGED_KINDS = (KEY_VALUE.name, WINDOW.name, SESSION.name)
 
 
 class StoreDefinition(Definition):
@@ -132,6 +125,12 @@ class StoreDefinition(Definition):
         return self.files_are_known and not self.retain_duplicates and not self.store_kind.has_history
 
     @property
+    def may_have_times(self) -> bool:
+        """True unless its kind is built in and has no times; the code of a user's kind is not loaded for that."""
+        known = built_in(self.kind)
+        return known is None or known.has_times
+
+    @property
     def row_retention_ms(self) -> int | None:
         """How long rows are kept, in ms. None: they never expire, like the latest values of a versioned store."""
         return self.retention_ms if self.segmented else None
@@ -146,14 +145,14 @@ class StoreDefinition(Definition):
 
         Those of a user's kind are checked where its code is loaded (`tasks/loading.py`).
         """
-        known = BUILT_IN.get(self.kind)
+        known = built_in(self.kind)
         if known is not None:
             if known.only_format is not None and "format" not in self.model_fields_set:
                 # Kafka Streams has no timestamped session stores, so plain is their default.
                 object.__setattr__(self, "format", known.only_format)  # a frozen model may still complete itself
             known.check(self)
         if self.ttl_ms is not None and (
-            self.kind != KEY_VALUE.name or not self.values.timestamped or self.supplier is not None
+            known is None or not known.may_have_ttl or not self.values.timestamped or self.supplier is not None
         ):
             raise ValueError(
                 "ttl_ms goes by the timestamps of rows: expected a key-value store with format timestamped or headers, "
@@ -161,7 +160,7 @@ class StoreDefinition(Definition):
             )
         if not self.logged:
             self._check_unlogged()
-        if self.supplier is not None and self.kind == VERSIONED.name:
+        if self.supplier is not None and known is not None and not known.may_be_supplied:
             raise ValueError("a versioned store has no supplier: its layout is known, and the jobs rely on it")
         if self.supplier is not None and self.retain_duplicates:
             raise ValueError("a supplier's store cannot retain duplicates: its changes could not be replayed or undone")
@@ -169,7 +168,7 @@ class StoreDefinition(Definition):
     def _check_unlogged(self) -> None:
         """Refuse settings that need a changelog."""
         refused = [
-            (self.kind not in UNLOGGED_KINDS, f"kind {self.kind}: expected {', '.join(UNLOGGED_KINDS)}"),
+            (not may_be_unlogged(self.kind), f"kind {self.kind}: expected {', '.join(UNLOGGED)}"),
             (
                 self.supplier is not None,
                 "supplier: a commit must be completed after a crash, and its layout is unknown",

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from statestore import clock
 from statestore.errors import InputError
-from statestore.kinds.known import BUILT_IN
+from statestore.kinds.known import BUILT_IN, is_built_in
 from statestore.model import StoreFormat, StoreSelector
 from statestore.partition.spec import GlobalKind
 
@@ -24,7 +24,7 @@ _TOPIC = r"^[a-zA-Z0-9._-]{1,249}$"
 
 
 def _check_kind(text: str) -> str:
-    if text not in BUILT_IN:
+    if not is_built_in(text):
         raise ValueError(f"expected one of {', '.join(BUILT_IN)}")
     return text
 

@@ -12,6 +12,7 @@ from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import InputError, UnknownFormatError
 from statestore.formats.value_format import COLUMN_FAMILIES, DEFAULT_COLUMN_FAMILY
 from statestore.kinds.key_value import KEY_VALUE
+from statestore.kinds.kind import StoreKind
 from statestore.kinds.known import BUILT_IN, OF_THE_DSL, kind_of
 from statestore.kinds.session import SESSION
 from statestore.kinds.time_ordered import (
@@ -28,6 +29,16 @@ _OF_THE_DSL = frozenset(kind.name for kind in OF_THE_DSL)
 _ORDINARY = (StoreFormat.PLAIN, StoreFormat.TIMESTAMPED, StoreFormat.HEADERS)
 #: Tells how a user says a setting that takes one of these values.
 Remedy = Callable[[str, Sequence[str]], str]
+
+
+def says(said: str | None, kind: StoreKind) -> bool:
+    """Return whether a user says that a store is of this kind."""
+    return said == kind.name
+
+
+def says_otherwise(said: str | None, kind: StoreKind) -> bool:
+    """Return whether a user says that a store is of another kind."""
+    return said not in (None, kind.name)
 
 
 def kind_with_times_in_front(shape: StoreShape, said: str | None, limit_ms: int | None, remedy: Remedy) -> str | None:
@@ -51,7 +62,7 @@ def kind_with_times_in_front(shape: StoreShape, said: str | None, limit_ms: int 
     directory = shape.directory
     if not shape.rows:
         return said if said in _OF_THE_DSL else None
-    if shape.buffered or said == TIME_ORDERED_BUFFER.name:
+    if shape.buffered or says(said, TIME_ORDERED_BUFFER):
         if not (shape.buffered or shape.starts == (0,)):
             raise InputError(f"{directory} is not that of a {said} store, which has one segment; correct its kind")
         return _not_otherwise(shape, said, TIME_ORDERED_BUFFER.name)
@@ -147,13 +158,13 @@ def kind_without_retention(store: StoreDirectory, shape: StoreShape, said: str |
         If the rows are those of no store that we know.
     """
     if shape.versioned:
-        if said not in (None, VERSIONED.name):
+        if says_otherwise(said, VERSIONED):
             raise UnknownFormatError(
                 f"{shape.directory} has row keys that begin with segment ids, as those of versioned stores, and is not "
                 f"that of a {said} store; correct its kind"
             )
         return VERSIONED.name
-    if said == VERSIONED.name and not store.segmented and shape.versions is None:
+    if says(said, VERSIONED) and not store.segmented and shape.versions is None:
         raise UnknownFormatError(f"{shape.directory} has rows that are not those of a {said} store; correct its kind")
     if said is None and not store.segmented and shape.versions is not None and shape.versions.rows:
         raise InputError(

@@ -34,7 +34,6 @@ from statestore.formats.value_format import (
     newest_format,
 )
 from statestore.kinds.known import BUILT_IN
-from statestore.kinds.window import WINDOW
 from statestore.model import StoreFormat, TopicPartition
 from statestore.stores.rocksdb import RocksDB, column_families, exists
 
@@ -275,7 +274,7 @@ def _shape_of_segments(store: StoreDirectory) -> StoreShape:
         len(sample),
         tuple(segments),
         spread,
-        WINDOW.name in spread and has_sequence_numbers(sample),
+        any(BUILT_IN[kind].may_retain_duplicates for kind in spread) and has_sequence_numbers(sample),
         {} if _ORDINARY & families else time_ordered_spread_ms(sample),
         frozenset(indexed),
         has_index_rows(sample),

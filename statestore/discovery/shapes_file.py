@@ -21,8 +21,7 @@ from statestore.changelog.topics import Topics
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.known_store import KnownStore
 from statestore.errors import InputError
-from statestore.kinds.known import BUILT_IN
-from statestore.kinds.versioned import VERSIONED
+from statestore.kinds.known import BUILT_IN, is_built_in
 from statestore.model import StoreFormat, changelog_topic, check_name
 from statestore.stores.segment_starts import segment_interval_ms
 
@@ -184,10 +183,9 @@ def _contradiction(here: KnownStore, there: KnownStore) -> str:
     for field in ("kind", "format", "retention_ms", "retain_duplicates"):
         if getattr(one, field) != getattr(other, field):
             return f"has {field}={getattr(other, field)}, and is known here with {getattr(one, field)}"
-    if one.kind == VERSIONED.name:
-        found, known = (VERSIONED.segment_interval_ms(definition) for definition in (other, one))
-        if found != known:
-            return f"has segment_interval_ms={found}, and is known here with {known}"
+    found, known = (definition.store_kind.segment_interval_ms(definition) for definition in (other, one))
+    if found != known:
+        return f"has segment_interval_ms={found}, and is known here with {known}"
     if here.is_global != there.is_global:
         one_of = {True: "a global store", False: "a store of tasks"}
         return f"is {one_of[there.is_global]}, and is known here as {one_of[here.is_global]}"
@@ -234,7 +232,7 @@ def _known(path: Path, application: str, row: StoreShapeRow) -> KnownStore:
     def unknown(why: str) -> KnownStore:
         return KnownStore(unknown=f"{path.name} has {why}", described=described, **topic)
 
-    if row.kind not in BUILT_IN or row.format not in formats:
+    if not is_built_in(row.kind) or row.format not in formats:
         return unknown(f"kind={row.kind}, format={row.format}")
     kind = BUILT_IN[row.kind]
     if kind.times and row.retention_ms is None:

@@ -14,6 +14,8 @@ from statestore.discovery.kind_and_format import (
     format_of,
     kind_with_times_in_front,
     refuse_other_row_keys,
+    says,
+    says_otherwise,
 )
 from statestore.discovery.known_store import KnownStore
 from statestore.discovery.log_headers import SUPPRESSED
@@ -232,7 +234,7 @@ def _needed_of_global(evidence: StoreEvidence, hint: Hint) -> str:
     if not evidence.here and evidence.changelog is None:
         return f"its topic is not known; add --changelog {name}=TOPIC"
     if hint.global_kind == "table" and (
-        hint.kind not in (None, KEY_VALUE.name) or any(found.segmented for found in evidence.here)
+        says_otherwise(hint.kind, KEY_VALUE) or any(found.segmented for found in evidence.here)
     ):
         return "a global table is a key-value store; correct its kind, or state global=processor"
     return ""
@@ -284,7 +286,7 @@ def _refuse_by_topic(evidence: StoreEvidence, hint: Hint) -> None:
             f"cleanup.policy={policy}, which theirs do not have"
         )
     may_be_buffer = isinstance(shape, StoreShape) and shape.starts == (0,) and policy == "compact"
-    if may_be_buffer and not (shape.buffered or hint.kind == TIME_ORDERED_BUFFER.name):  # type: ignore[union-attr]
+    if may_be_buffer and not (shape.buffered or says(hint.kind, TIME_ORDERED_BUFFER)):  # type: ignore[union-attr]
         rows = "rows with other keys, as Kafka Streams itself restores them (see docs/operations.md)"
         raise UnknownFormatError(
             f"{shape.directory} has one segment, which starts at 0 and has "  # type: ignore[union-attr]

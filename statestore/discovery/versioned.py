@@ -13,6 +13,7 @@ from typing import Protocol
 
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.hints import Hint
+from statestore.discovery.kind_and_format import says, says_otherwise
 from statestore.discovery.known_store import KnownStore
 from statestore.discovery.shape import StoreShape
 from statestore.discovery.store_directory import LiveStore
@@ -61,11 +62,11 @@ def versioned_definition(evidence: Evidence, hint: Hint, shape: StoreShape | Non
     if any(found.segmented for found in evidence.here):
         lag_ms = 0
     by_rows = shape is not None and shape.versioned
-    if not by_rows and not lag_ms and hint.kind != VERSIONED.name:
+    if not by_rows and not lag_ms and not says(hint.kind, VERSIONED):
         return None
     name, shown = evidence.name, _shown(evidence, shape, lag_ms, by_rows=by_rows)
     has_rows = shape is not None and shape.versions is not None and shape.versions.rows > 0
-    if hint.kind not in (None, VERSIONED.name) or hint.format not in (None, StoreFormat.PLAIN):
+    if says_otherwise(hint.kind, VERSIONED) or hint.format not in (None, StoreFormat.PLAIN):
         if has_rows:
             raise UnknownFormatError(f"{shown}. The given description is of another store")
         return None  # the topic alone speaks for a versioned one
@@ -75,7 +76,7 @@ def versioned_definition(evidence: Evidence, hint: Hint, shape: StoreShape | Non
             f"versioned, add --store {name}:kind=key-value"
         )
     unread, kept = _no_row(evidence, shape), None if evidence.known is None else evidence.known.definition
-    if not has_rows and hint.kind is None and kept is not None and kept.kind != VERSIONED.name:
+    if not has_rows and hint.kind is None and kept is not None and not kept.store_kind.has_history:
         return None
     if not has_rows and hint.kind is None and kept is None:
         raise InputError(f"{shown}, and {unread}: add --store {name}:kind={VERSIONED.name}|{KEY_VALUE.name}")

@@ -10,6 +10,8 @@ class KeyValueKind(StoreKind):
 
     name = "key-value"
     storage = "statestore.stores.storage:KEY_VALUE"
+    may_have_ttl = True
+    may_be_global_table = True
     suite = "key_value"
 
 

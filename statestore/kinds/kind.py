@@ -16,7 +16,7 @@ from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from struct import unpack
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from statestore.errors import StoreCorruptedError
 from statestore.formats.key_bounds import upper_bound
@@ -25,6 +25,7 @@ from statestore.formats.value_format import ValueFormat, value_format
 from statestore.kinds.segment_directories import segments_in
 from statestore.model import KEY_VALUE_DIRECTORY, StoreFormat, check_name
 
+T = TypeVar("T")
 _TIME_BYTES = 8
 _TIMES, _OPTIONAL_TIMES = ("retention_ms", "window_size_ms"), ("segment_interval_ms",)
 _LARGEST_TIME = (1 << 63) - 1
@@ -46,9 +47,22 @@ class RowForm(StrEnum):
     """
 
     RECORDS = "records"
-    TIME_ORDERED = "time-ordered"
+    TIME_ORDERED = "time_ordered"
     VERSIONS = "versions"
     SUPPLIED = "supplied"
+
+
+def by_form(records: T, **others: T) -> Mapping[RowForm, T]:
+    """Return a room's table of strategies.
+
+    Parameters
+    ----------
+    records
+        The strategy for rows that are records, and for each form without one of its own.
+    others
+        Strategies by the values of `RowForm`.
+    """
+    return {**dict.fromkeys(RowForm, records), **{RowForm(form): strategy for form, strategy in others.items()}}
 
 
 class Number(NamedTuple):
@@ -114,8 +128,10 @@ class StoreKind:
         Whether ranges of the changelog can be read and sorted separately. If not, its records are replayed in order.
     has_history
         Whether a store keeps earlier values of a key, each with the time from which it is valid.
-    may_retain_duplicates
-        Whether a definition can have `retain_duplicates`.
+    may_have_ttl, may_be_supplied, may_retain_duplicates
+        Whether a definition can have `ttl_ms`, `supplier`, or `retain_duplicates`.
+    may_be_global_table
+        Whether a global table of Kafka Streams' DSL can have such a store, and its rows are the records of its topic.
     numbers
         The numbers after the user's key in a row key.
     first_time, last_time
@@ -144,6 +160,9 @@ class StoreKind:
     compaction_keeps_rows: ClassVar[bool] = True
     log_may_be_split: ClassVar[bool] = True
     has_history: ClassVar[bool] = False
+    may_have_ttl: ClassVar[bool] = False
+    may_be_global_table: ClassVar[bool] = False
+    may_be_supplied: ClassVar[bool] = True
     may_retain_duplicates: ClassVar[bool] = False
     numbers: ClassVar[tuple[Number, ...]] = ()
     first_time: ClassVar[str] = ""
@@ -184,9 +203,9 @@ class StoreKind:
         """Return the rows of a database with so many entries in its files."""
         return entries // 2 if self.layout is not None and self.layout.indexed else entries
 
-    def suite_parameters(self, store: StoreSettings) -> Mapping[str, int | None]:
-        """Return the durations (ms) that suites can refer to by their names."""
-        return {"retention_ms": store.retention_ms, "window_size_ms": store.window_size_ms}
+    def segment_interval_ms(self, store: StoreSettings) -> int | None:
+        """Return the length (ms) of the segments inside the database of a store; None if it has none."""
+        return None
 
     # -- definitions --------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,23 @@ OF_THE_DSL: tuple[StoreKind, ...] = (
     TIME_ORDERED_BUFFER,
 )
 BUILT_IN: dict[str, StoreKind] = {kind.name: kind for kind in (KEY_VALUE, WINDOW, SESSION, VERSIONED, *OF_THE_DSL)}
+#: Names of the kinds whose stores can do without a changelog.
+UNLOGGED = tuple(kind.name for kind in (KEY_VALUE, WINDOW, SESSION))
+
+
+def may_be_unlogged(name: str) -> bool:
+    """Return whether stores of a kind can do without a changelog."""
+    return name in UNLOGGED
+
+
+def built_in(name: str) -> StoreKind | None:
+    """Return a built-in kind by its name; None for a kind of a user, whose code is not loaded."""
+    return BUILT_IN.get(name)
+
+
+def is_built_in(name: str) -> bool:
+    """Return whether a kind needs no code of a user."""
+    return name in BUILT_IN
 
 
 @cache
@@ -37,7 +54,7 @@ def kind_of(name: str) -> StoreKind:
     DefinitionError
         If it cannot be loaded, or is none.
     """
-    if (known := BUILT_IN.get(name)) is not None:
+    if (known := built_in(name)) is not None:
         return known
     found = load(name, "kind", f"a StoreKind, or one of {', '.join(BUILT_IN)}")
     if not isinstance(found, StoreKind):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from statestore.formats.versioned_row import default_segment_interval_ms
 from statestore.kinds.kind import Number, RowForm, StoreKind, StoreSettings
 from statestore.model import StoreFormat
@@ -29,6 +27,7 @@ class VersionedKind(StoreKind):
     log_may_be_split = False
     has_history = True
     has_times = True
+    may_be_supplied = False
     row_form = RowForm.VERSIONS
     only_format = StoreFormat.PLAIN
     formats = (StoreFormat.PLAIN,)
@@ -47,12 +46,7 @@ class VersionedKind(StoreKind):
         """Return the recorded stream time: the versions of a store may all be older."""
         return stream_time
 
-    def suite_parameters(self, store: StoreSettings) -> Mapping[str, int | None]:
-        """Return also the length of a segment."""
-        return {**super().suite_parameters(store), "segment_interval_ms": self.segment_interval_ms(store)}
-
-    @staticmethod
-    def segment_interval_ms(store: StoreSettings) -> int:
+    def segment_interval_ms(self, store: StoreSettings) -> int:
         """Length (ms) of a store's segments."""
         return store.segment_interval_ms or default_segment_interval_ms(store.retention_ms or 0)
 

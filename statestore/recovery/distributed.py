@@ -40,11 +40,11 @@ from statestore.archive.manifest import SnapshotFile, StoredFile
 from statestore.archive.upload import put_files
 from statestore.bulk.databases import make_databases, write_files
 from statestore.bulk.digest import Digest
-from statestore.bulk.folds import fold_of
 from statestore.bulk.pieces import choose_cuts, cut_runs, require_piece
 from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import Runs, stream_time
 from statestore.bulk.segment_files import SegmentFiles
+from statestore.bulk.versions import fold_of
 from statestore.changelog import brokers_clock
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from statestore import kill_switch
 from statestore.bulk.databases import write_databases
-from statestore.bulk.folds import RecordFold, fold_of
 from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import Runs, RunWriter
+from statestore.bulk.versions import RecordFold, fold_of
 from statestore.changelog import brokers_clock
 from statestore.changelog.epochs import LogEnd, compare_ends, log_ends
 from statestore.changelog.reader import LogReader
@@ -315,7 +315,7 @@ def _build(
         committed=last,
         digest=written.digest,
         since_ms=plan.started_ms,
-        stream_time=fold.stream_time(runs),
+        stream_time=fold.reached(runs),
         first=min((part.start for part in plan.ranges), default=None),
     )
 

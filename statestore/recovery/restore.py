@@ -14,7 +14,7 @@ from pathlib import Path
 from statestore import kill_switch
 from statestore.archive.grown_from import beginning, continuing
 from statestore.archive.manifest import Manifest
-from statestore.bulk.folds import fold_of
+from statestore.bulk.versions import fold_of
 from statestore.changelog import brokers_clock
 from statestore.changelog.epochs import log_ends
 from statestore.changelog.kept import keep_connections

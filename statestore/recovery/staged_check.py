@@ -8,14 +8,13 @@ After a tail the rows are read in any case: nothing but reading tells how many t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from statestore.bulk.digest import Digest
 from statestore.bulk.time_ordered import with_end
 from statestore.errors import StoreCorruptedError
 from statestore.formats.offsets import STATUS_CLOSED
-from statestore.kinds.kind import RowForm
+from statestore.kinds.kind import by_form
 from statestore.kinds.segment_directories import segment_start
 from statestore.partition.replacement import staged_context
 from statestore.partition.spec import StorePartitionSpec
@@ -23,7 +22,7 @@ from statestore.recovery.full import Built
 from statestore.requests.restore import CheckDepth
 from statestore.stores.scan import ScannedDatabase
 from statestore.verification.options import nobody_waits
-from statestore.verification.row_reading import count_keys, rows_by_logged_keys
+from statestore.verification.row_reading import reading_of
 from statestore.verification.supplied import count, opened
 
 
@@ -75,8 +74,8 @@ def _check(directory: Path, store: StorePartitionSpec, built: Built, digest: Dig
             return kind.rows_in(database.entries())
         segment, rows = segment_start(directory.name) or 0, 0
         if digest is None:
-            return count_keys(database, store.store, segment, nobody_waits)
-        for batch in rows_by_logged_keys(database, store.store, segment):
+            return reading_of(store.store).count_keys(database, segment, nobody_waits)
+        for batch in reading_of(store.store).rows(database, segment):
             batch = with_end(batch, kind.logged_values_end_with)
             digest.add_stored(batch.column(0), batch.column(1))
             rows += batch.num_rows
@@ -92,9 +91,4 @@ def _wrong(directory: Path, found: str, expected: str) -> StoreCorruptedError:
     )
 
 
-_CHECKS: Mapping[RowForm, Callable[[StorePartitionSpec, Built, CheckDepth, Path], int]] = {
-    RowForm.RECORDS: _check_databases,
-    RowForm.TIME_ORDERED: _check_databases,
-    RowForm.VERSIONS: _check_databases,
-    RowForm.SUPPLIED: _check_supplied,
-}
+_CHECKS = by_form(_check_databases, supplied=_check_supplied)

@@ -371,7 +371,8 @@ def _replaced(journal: RewriteJournal, staged: Staged) -> Rewritten:
 
 def _with_values(rows: RowStage, store: StorePartitionSpec) -> Iterator[pa.RecordBatch]:
     for batch in rows.batches(store.task.partition):
-        form_of(store.store).require_values(batch)
+        if batch.column(1).null_count and not form_of(store.store).may_have_deletes:
+            raise InputError("a row has no value: an overwrite has rows only; leave deleted keys out")
         yield batch
 
 

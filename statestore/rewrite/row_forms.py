@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +14,7 @@ from statestore.bulk.routing import routing_of
 from statestore.compiled.batches import Int64s
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError
-from statestore.kinds.kind import RowForm
+from statestore.kinds.kind import by_form
 from statestore.kinds.segment_directories import segment_start
 from statestore.partition.spec import StorePartitionSpec
 from statestore.rewrite.row_stage import RowStage
@@ -34,45 +33,40 @@ from statestore.verification.kernels import numbers_in
 _TIME_BYTES = 8
 
 
-class Expiry(NamedTuple):
-    """What a store keeps if it gets further rows; times in ms.
+def _as_given(stage: RowStage, stores: Sequence[StorePartitionSpec], run_bytes: int, *, whole: bool) -> RowStage:
+    return stage
 
-    Attributes
-    ----------
-    time
-        Name of the column by which rows expire.
-    now, starts
-        The store's latest time, and the starts of its segments.
-    oldest, before
-        Start of the oldest segment that has not expired, with the further rows and without them.
-    takes
-        The earliest time of a row that the store would keep.
-    """
 
-    time: str
-    now: int
-    starts: list[int]
-    oldest: int
-    before: int
-    takes: int
+def _records_of_versions(store: StorePartitionSpec, batch: pa.RecordBatch, unknown_ms: int) -> Records:
+    return Records(*version_records(batch), headers=None, unknown_times=0)
+
+
+def _add_versions(digest: Digest, store: StorePartitionSpec, batch: pa.RecordBatch, records: Records) -> None:
+    add_versions(digest, batch)
+
+
+#: Name of the column by which rows expire, latest time and starts of the segments that a store has, start of the oldest
+#: segment that has not expired with further rows and without them, and earliest time that the store keeps (ms).
+Expiry = tuple[str, int, Sequence[int], int, int, int]
 
 
 class RecordForm:
-    """A row is a record."""
+    """A row is a record.
 
-    def ordered(
-        self, stage: RowStage, stores: Sequence[StorePartitionSpec], run_bytes: int, *, whole: bool
-    ) -> RowStage:
-        """Return rows in the order that their records must have; see `version_rows.as_records`."""
-        return stage
+    Attributes
+    ----------
+    ordered
+        Returns rows in the order that their records must have; see `version_rows.as_records`.
+    records, add_expected
+        See `rows`.
+    may_have_deletes
+        An overwrite can have rows without a value.
+    """
 
-    def records(self, store: StorePartitionSpec, batch: pa.RecordBatch, unknown_ms: int) -> Records:
-        """Return the records of rows; see `rows.records_of`."""
-        return records_of(store, batch, unknown_ms)
-
-    def add_expected(self, digest: Digest, store: StorePartitionSpec, batch: pa.RecordBatch, records: Records) -> None:
-        """Add to a digest the rows of a store that is restored from these records."""
-        add_expected(digest, store, batch, records)
+    ordered = staticmethod(_as_given)
+    records = staticmethod(records_of)
+    add_expected = staticmethod(add_expected)
+    may_have_deletes = False
 
     def digest(self, store: StorePartitionSpec, directory: Path, keys: int, digest: str) -> tuple[int, str]:
         """Return the number of rows of a database and their digest, given those of its row keys."""
@@ -82,17 +76,6 @@ class RecordForm:
         """Return rows that are put, and keys that are deleted after them."""
         is_put = pc.is_valid(batch.column(1))
         return batch.filter(is_put), batch.column(0).filter(pc.invert(is_put))
-
-    def require_values(self, batch: pa.RecordBatch) -> None:
-        """Refuse deletes in an overwrite.
-
-        Raises
-        ------
-        InputError
-            If a row has no value.
-        """
-        if batch.column(1).null_count:
-            raise InputError("a row has no value: an overwrite has rows only; leave deleted keys out")
 
     def named(self, key: bytes) -> tuple[str, str]:
         """Return what rows are identified by, and a row by its row key."""
@@ -109,53 +92,39 @@ class RecordForm:
         stored = (batch for _, batch in stored_rows(store, max(starts))) if starts else ()
         now = max((int(found.max()) for found in map(partial(self.times, store), stored) if len(found)), default=0)
         oldest = routing.oldest_live(max(now, latest))
-        return Expiry(kind.segment_time, now, starts, oldest, routing.oldest_live(now), oldest)
+        return kind.segment_time, now, starts, oldest, routing.oldest_live(now), oldest
 
 
-class VersionForm(RecordForm):
+class _VersionForm(RecordForm):
     """A row is a version of a key, or a delete between versions."""
 
-    def ordered(
-        self, stage: RowStage, stores: Sequence[StorePartitionSpec], run_bytes: int, *, whole: bool
-    ) -> RowStage:
-        """Return the versions in the order of their times, with the deletes between them."""
-        return as_records(stage, stores, run_bytes, whole=whole)
-
-    def records(self, store: StorePartitionSpec, batch: pa.RecordBatch, unknown_ms: int) -> Records:
-        """Return the records of versions."""
-        return Records(*version_records(batch), headers=None, unknown_times=0)
-
-    def add_expected(self, digest: Digest, store: StorePartitionSpec, batch: pa.RecordBatch, records: Records) -> None:
-        """Add versions to a digest."""
-        add_versions(digest, batch)
+    ordered = staticmethod(as_records)
+    records = staticmethod(_records_of_versions)
+    add_expected = staticmethod(_add_versions)
+    may_have_deletes = True
 
     def digest(self, store: StorePartitionSpec, directory: Path, keys: int, digest: str) -> tuple[int, str]:
-        """Return the number of versions and their digest: a row of the database has several."""
-        versions = versions_digest(store, directory)
+        versions = versions_digest(store, directory)  # a row of the database has several
         return versions.rows, versions.hexdigest()
 
     def split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array]:
-        """Return all: puts and deletes are written in the order of their times."""
-        return batch, batch.column(0).slice(0, 0)
-
-    def require_values(self, batch: pa.RecordBatch) -> None:
-        """Accept deletes: they end versions."""
+        return batch, batch.column(0).slice(0, 0)  # puts and deletes are written in the order of their times
 
     def named(self, key: bytes) -> tuple[str, str]:
-        """Return the key and the start of a version."""
         start = int.from_bytes(key[-_TIME_BYTES:], "big")
         return "versions", f"of {key[:-_TIME_BYTES]!r:.120} with valid_from {start}"
 
     def times(self, store: StorePartitionSpec, batch: pa.RecordBatch) -> Int64s:
-        """Return the starts (ms) of versions."""
         return version_times(batch.column(0))
 
     def expiry(self, store: StorePartitionSpec, latest: int) -> Expiry:
-        """Return what a store keeps of its history."""
         now, starts = history_of(store)
         after = max(now, latest)
         oldest, before = first_segment(store.store, after), first_segment(store.store, now)
-        return Expiry("valid_from", now, starts, oldest, before, after - (store.store.retention_ms or 0))
+        return "valid_from", now, starts, oldest, before, after - (store.store.retention_ms or 0)
+
+
+_FORMS = by_form(RecordForm(), versions=_VersionForm())
 
 
 def form_of(store: StoreDefinition) -> RecordForm:
@@ -178,10 +147,3 @@ def require_single_keys(stage: RowStage, store: StorePartitionSpec) -> None:
             f"{store.store_partition}: the DataFrame has {keys} {what} more than once, such as {such}. Expected "
             "each once: keep one row of each. Nothing was changed"
         )
-
-
-_FORMS: Mapping[RowForm, RecordForm] = {
-    RowForm.RECORDS: RecordForm(),
-    RowForm.TIME_ORDERED: RecordForm(),
-    RowForm.VERSIONS: VersionForm(),
-}

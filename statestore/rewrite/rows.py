@@ -27,7 +27,7 @@ from statestore.kinds.segment_directories import segment_start
 from statestore.partition.spec import StorePartitionSpec
 from statestore.stores.scan import STORED_SCHEMA, ScannedDatabase
 from statestore.verification.kernels import numbers_in
-from statestore.verification.row_reading import rows_by_logged_keys
+from statestore.verification.row_reading import reading_of
 
 #: End of a slice of values that go to their ends; without one, pyarrow fails.
 _LONGEST = (1 << 31) - 1
@@ -115,7 +115,7 @@ def stored_rows(store: StorePartitionSpec, first_segment: int = 0) -> Iterator[t
         try:
             if (status := database.status()) != STATUS_CLOSED:
                 raise InputError(_not_closed(directory, status))
-            for batch in rows_by_logged_keys(database, store.store, segment):
+            for batch in reading_of(store.store).rows(database, segment):
                 yield segment, with_end(batch, kind.logged_values_end_with)
         finally:
             database.close()

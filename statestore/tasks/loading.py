@@ -10,7 +10,7 @@ from statestore.definitions.aggregation import AggregationDefinition
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import DefinitionError
-from statestore.kinds.known import BUILT_IN
+from statestore.kinds.known import is_built_in
 from statestore.stores.open import build_store
 from statestore.stores.serdes import load_serde
 from statestore.stores.supplied import load_config_setter
@@ -46,7 +46,7 @@ def named_code(definition: ApplicationDefinition) -> Iterator[Named]:
         what = f"rocksdb_config_setter {definition.rocksdb_config_setter}"
         yield Named(what, partial(load_config_setter, definition.rocksdb_config_setter))
     for store in definition.stores:
-        if store.kind not in BUILT_IN:
+        if not is_built_in(store.kind):
             yield Named(f"kind {store.kind} of store {store.name}", partial(_load_kind, store))
         if store.supplier is not None:
             yield Named(f"supplier {store.supplier} of store {store.name}", partial(build_store, store))

@@ -35,7 +35,6 @@ from statestore.errors import (
     StoreCorruptedError,
     of_os_error,
 )
-from statestore.kinds.segment_directories import segments_in
 from statestore.partition.archived import (
     ArchivedStore,
     copied,
@@ -144,10 +143,10 @@ def verify_many(
 
 def _with_left_over(spec: StorePartitionSpec, found: VerifyRow) -> VerifyRow:
     """Name the segments that were left out, because Kafka Streams does not use them."""
-    if spec.owned or not spec.store.segmented or found.committed is None:
+    if spec.owned or found.committed is None:
         return found
     with suppress(OSError, InputError):
-        here = segments_in(spec.live)
+        here = spec.store.store_kind.segments(spec.live)
         if left_over := spec.left_over(here):
             names = ", ".join(here[start].name for start in left_over)
             said = (

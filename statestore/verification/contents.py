@@ -10,7 +10,7 @@ What is compared, and what the log can no longer tell, is decided by the rules o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.bulk.folds import VersionFold, fold_of
 from statestore.bulk.last_records import LastRecords
 from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import Runs, RunWriter, SegmentRows, merged
 from statestore.bulk.time_ordered import with_end
+from statestore.bulk.versions import VersionFold, fold_of
 from statestore.changelog import brokers_clock
 from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange, Topics
@@ -32,14 +32,13 @@ from statestore.durable import remove_tree
 from statestore.errors import InvalidStateError, StoreCorruptedError, TopicMismatchError, unreadable_is_damaged
 from statestore.formats import window_key
 from statestore.formats.value_format import ValueFormat
-from statestore.kinds.kind import RowForm
+from statestore.kinds.kind import by_form
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Contents
 from statestore.sst.layout import OtherLayoutError
 from statestore.statedir.record import read_record
 from statestore.stores.scan import ScannedDatabase
 from statestore.stores.versioned import RawVersion
-from statestore.verification import row_reading
 from statestore.verification.compared_values import ComparedValues
 from statestore.verification.comparison import Allowances, RowComparison
 from statestore.verification.duplicates import numbered_by_offset, without_overwritten
@@ -54,6 +53,7 @@ from statestore.verification.kernels import hashes_of, numbers_in
 from statestore.verification.options import VerifyOptions, nobody_waits
 from statestore.verification.proof.closed import Proof, is_provable, prove
 from statestore.verification.row_files import rows_from_files
+from statestore.verification.row_reading import reading_of
 from statestore.verification.sampling import Sample, choose, some_keys
 from statestore.verification.supplied import as_stored, batches, count, opened
 from statestore.verification.time_ordered import as_changes
@@ -109,7 +109,7 @@ def _count_supplied(spec: StorePartitionSpec, give_way: Callable[[], None]) -> i
 def _count(spec: StorePartitionSpec, segment: int, directory: Path, give_way: Callable[[], None]) -> int:
     database = ScannedDatabase(directory, spec.store.values)
     try:
-        return row_reading.count_rows(database, spec.store, segment, give_way)
+        return reading_of(spec.store).count_rows(database, segment, give_way)
     finally:
         database.close()
 
@@ -538,7 +538,7 @@ def _version_comparison(
     record = read_record(spec.paths, spec.store.name)
     return VersionComparison(
         spec.store,
-        fold.row_fold.newest,
+        fold.row_fold.stream_time,
         allowances,
         compacted_before_ms(config, allowances.gone_before_ms, brokers_clock.now_ms(spec)),
         options,
@@ -590,7 +590,7 @@ def _stored_by_ordinary_keys(
         runs_dir = scratch / "stored"
         writer, at = RunWriter(runs_dir, routing, options.run_bytes, start=0), 0
         try:
-            for batch in row_reading.rows_by_logged_keys(database, spec.store, segment, fold.give_way):
+            for batch in reading_of(spec.store).rows(database, segment, fold.give_way):
                 writer.add(as_changes(batch if sample is None else sample.of(batch), at))
                 at += batch.num_rows
             for found in merged([writer.finish(at)], routing):
@@ -638,9 +638,9 @@ class _Form(NamedTuple):
     compare: Callable[[StorePartitionSpec, _Fold, Topics, VerifyOptions, Path], Contents]
 
 
-_FORMS: Mapping[RowForm, _Form] = {
-    RowForm.RECORDS: _Form(_count_databases, _compared_records),
-    RowForm.TIME_ORDERED: _Form(_count_databases, _compared_time_ordered),
-    RowForm.VERSIONS: _Form(_count_databases, _compared_versions),
-    RowForm.SUPPLIED: _Form(_count_supplied, _compared_supplied),
-}
+_FORMS = by_form(
+    _Form(_count_databases, _compared_records),
+    time_ordered=_Form(_count_databases, _compared_time_ordered),
+    versions=_Form(_count_databases, _compared_versions),
+    supplied=_Form(_count_supplied, _compared_supplied),
+)

@@ -31,7 +31,6 @@ from statestore.errors import (
     of_os_error,
     unreadable_is_damaged,
 )
-from statestore.kinds.key_value import KEY_VALUE
 from statestore.model import TopicPartition
 from statestore.partition.judgement import Lost, with_loss
 from statestore.partition.spec import StorePartitionSpec
@@ -139,7 +138,7 @@ def _check(spec: StorePartitionSpec, options: VerifyOptions) -> VerifyRow:
     row = _judged(spec, logs, next_offsets).model_copy(update={"keys": keys})
     if options.depth != "deep" or row.status not in (Status.OK, Status.LAGGING):
         return row
-    if spec.global_kind == "processor" or spec.store.kind != KEY_VALUE.name:
+    if spec.global_kind == "processor" or not spec.store.store_kind.may_be_global_table:
         return _with_detail(row, _NOT_FROM_BYTES)
     topics = Topics(spec.bootstrap_servers, spec.kafka_timeout_s)
     contents = compare_global(spec, next_offsets, logs, topics, options)

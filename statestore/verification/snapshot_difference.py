@@ -15,9 +15,8 @@ from statestore.archive.manifest import Manifest
 from statestore.discovery.archived import is_segmented, opened_snapshot
 from statestore.discovery.opening import Opened, close_all, open_databases
 from statestore.discovery.store_directory import LiveStore
-from statestore.errors import InputError, StoreCorruptedError
-from statestore.formats.time_ordered_key import ROWS_WITHOUT_INDEX, ordinary
-from statestore.kinds.kind import RowLayout
+from statestore.errors import InputError
+from statestore.kinds.kind import StoreKind
 from statestore.objects.store import ObjectStore
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.seal import known_files
@@ -123,7 +122,7 @@ def differing_from_snapshot(
         else:
             local = {file.sha256: earlier.directory / file.path for file in before.files}
             databases = opened.enter_context(opened_snapshot(objects, later, scratch, local=local)).databases
-        yield from differing_rows(earlier.databases, databases, counts, before.definition.store_kind.layout)
+        yield from differing_rows(earlier.databases, databases, counts, before.definition.store_kind)
 
 
 def live_store(snapshot: Manifest, state_dir: Path) -> LiveStore:
@@ -144,7 +143,7 @@ def live_store(snapshot: Manifest, state_dir: Path) -> LiveStore:
 
 
 def differing_rows(
-    before: Sequence[Opened], after: Sequence[Opened], counts: RowCounts, layout: RowLayout | None = None
+    before: Sequence[Opened], after: Sequence[Opened], counts: RowCounts, kind: StoreKind
 ) -> Iterator[ChangedRow]:
     """Yield the rows that differ, segment by segment and in key order; all rows are counted on the way.
 
@@ -157,21 +156,12 @@ def differing_rows(
     """
     earlier, later = ({opened.start: opened for opened in databases} for databases in (before, after))
     for start in sorted({*earlier, *later}):
-        found = merged_rows(_rows(earlier.get(start), layout), _rows(later.get(start), layout), counts)
-        yield from found if layout is None else (_by_ordinary_key(row, layout) for row in found)
+        for row in merged_rows(_rows(earlier.get(start), kind), _rows(later.get(start), kind), counts):
+            yield row._replace(row_key=kind.logged_key(row.row_key))
 
 
-def _rows(database: Opened | None, layout: RowLayout | None) -> Iterable[pa.RecordBatch]:
-    if database is None:
-        return ()
-    return database.rows() if layout is None else database.rows(*ROWS_WITHOUT_INDEX)
-
-
-def _by_ordinary_key(row: ChangedRow, layout: RowLayout) -> ChangedRow:
-    key = ordinary(row.row_key, layout.key)
-    if key is None:
-        raise StoreCorruptedError(f"a row key of {len(row.row_key)} bytes is too short for its times")
-    return row._replace(row_key=key)
+def _rows(database: Opened | None, kind: StoreKind) -> Iterable[pa.RecordBatch]:
+    return () if database is None else database.rows(*kind.bounds_on_disk((None, None)))
 
 
 def merged_rows(

@@ -20,7 +20,7 @@ from statestore.discovery.archived import opened_snapshot, snapshot_label
 from statestore.discovery.opening import Opened, Wanted
 from statestore.discovery.store_directory import segment_start
 from statestore.errors import InputError, SnapshotError
-from statestore.kinds.known import BUILT_IN
+from statestore.kinds.known import is_built_in
 from statestore.objects.store import ObjectStore
 from statestore_jobs.sources.options import partition_list, required
 
@@ -133,7 +133,7 @@ def definition_in(snapshots: list[StoreInArchive], options: Mapping[str, str]) -
             f"{snapshots[0].label} is of a store of supplier {store.supplier}: nothing is known of its files. Read its "
             "changelog instead"
         )
-    if store.kind not in BUILT_IN and options.get("kind", "").strip() != store.kind:
+    if not is_built_in(store.kind) and options.get("kind", "").strip() != store.kind:
         raise InputError(
             f"{snapshots[0].label} is of kind {store.kind}, whose code is not loaded because an archive names it: add "
             f".option('kind', {store.kind!r}) to load it"

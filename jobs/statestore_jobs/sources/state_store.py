@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import cast
@@ -18,7 +18,7 @@ from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import InputError, StoreCorruptedError, of_os_error
 from statestore.formats.time_ordered_key import ROWS_WITHOUT_INDEX
 from statestore.formats.value_format import AnyFormat
-from statestore.kinds.kind import RowForm
+from statestore.kinds.kind import by_form
 from statestore.stores.segment_starts import left_over_segments, segment_interval_ms
 from statestore_jobs.sources.columns import Layout, layout_of, split_values
 from statestore_jobs.sources.decoding import DECODING_OPTIONS
@@ -330,12 +330,9 @@ class StateStoreReader(DataSourceReader):
             raise type(error)(f"{store.label}: {error}") from error
 
 
-_Reader = Callable[[StateStoreReader, StoreOnDisk | StoreInArchive, Sequence[Opened]], Iterator[pa.RecordBatch]]
-_READERS: Mapping[RowForm, _Reader] = {
-    RowForm.RECORDS: StateStoreReader.records,
-    RowForm.TIME_ORDERED: StateStoreReader.time_ordered,
-    RowForm.VERSIONS: StateStoreReader.versions,
-}
+_READERS = by_form(
+    StateStoreReader.records, time_ordered=StateStoreReader.time_ordered, versions=StateStoreReader.versions
+)
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -13,7 +13,7 @@ from statestore.discovery.kind_and_format import discovered_kind, format_of, kin
 from statestore.discovery.shape import StoreShape, shape_of, telling_shape
 from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import InputError
-from statestore.kinds.known import BUILT_IN, kind_of
+from statestore.kinds.known import is_built_in, kind_of
 from statestore.model import StoreFormat, check_name
 from statestore_jobs.sources.options import defined_store, partition_list, required, store_settings
 
@@ -64,7 +64,7 @@ def definition_of(options: Mapping[str, str], stores: Sequence[StoreDirectory]) 
         )
     settings: dict[str, Any] = {"name": _name(store), **(defined or {}), **said}
     kind = settings.get("kind")
-    if defined is not None or kind not in (None, *BUILT_IN):
+    if defined is not None or not (kind is None or is_built_in(kind)):
         discovered_kind(store, None, kind, None, _remedy)
     else:  # of a kind of the user's, only its code could tell
         settings |= _discovered(stores, said)

@@ -28,7 +28,7 @@ from statestore.verification.proof.kernels import SEGMENT
 from statestore.verification.proof.key_table import KeyTable
 from statestore.verification.proof.prefix import Prefix, Range, common_ranges, find_prefix, merged
 from statestore.verification.row_files import rows_from_files
-from statestore.verification.row_reading import rows_by_logged_keys
+from statestore.verification.row_reading import reading_of
 
 #: Memory for each key while it grows, and how many times the memory of a sorted run all of them may have.
 KEY_BYTES = 110
@@ -228,7 +228,7 @@ def _rows(
     database = ScannedDatabase(directory, spec.store.values)
     try:
         read = _rows_from_files if from_files else ScannedDatabase.rows
-        for batch in rows_by_logged_keys(database, spec.store, segment, options.give_way, read):
+        for batch in reading_of(spec.store).rows(database, segment, options.give_way, read):
             options.give_way()
             yield batch
     finally:

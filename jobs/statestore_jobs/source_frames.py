@@ -18,10 +18,10 @@ from statestore.partition.archived import lives_in_archive, look_into_archive
 from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.swap import locked_task
-from statestore.stores.open import build_store
+from statestore.stores.open import opened
 from statestore.verification.contents import databases
 from statestore.verification.options import nobody_waits
-from statestore.verification.supplied import as_stored, batches, opened
+from statestore.verification.supplied import as_stored, batches
 from statestore_jobs.sources.columns import Layout, layout_of, split_values
 
 
@@ -59,14 +59,10 @@ def read_offset(spec: StorePartitionSpec) -> Reading:
         with locked_task(spec.paths, spec.lock_wait_s, reading=True):
             if not spec.live.is_dir():
                 return Reading(present=False)
-            store = build_store(spec.store)
-            store.init(spec.context(read_only=True))
-            try:
+            with opened(spec.store, spec.context(read_only=True)) as store:
                 committed = legacy_offsets(spec.paths).get(spec.partition)
                 if committed is None:
                     committed = store.committed_offset(spec.partition)
-            finally:
-                store.close(clean=False)
             segments = tuple(databases(spec)) if spec.store.files_are_known else ()
             return Reading(present=True, committed=committed, segments=segments)
     except (RebuildError, UnknownFormatError) as error:

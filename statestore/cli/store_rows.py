@@ -21,6 +21,7 @@ from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY
 from statestore.kinds.kind import by_form
 from statestore.partition.spec import StorePartitionSpec
 from statestore.stores.abilities import NO_STREAM_TIME
+from statestore.stores.open import opened
 from statestore.stores.serdes import load_serde
 from statestore.stores.versioned import newest_time_in
 from statestore.verification import supplied
@@ -156,7 +157,7 @@ def _rows(
     for batch in batches:
         found = []
         for raw_key, stored in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
-            key, numbers = _split(spec, raw_key)
+            key, numbers = kind.split(kind.logged_key(raw_key))
             if wanted.has_key(key) and wanted.has_times(numbers):
                 found.append((key, stored, numbers))
         arrays = {number.name: np.array([row[2][number.name] for row in found], np.int64) for number in kind.numbers}
@@ -167,21 +168,6 @@ def _rows(
                 timestamp = UNKNOWN_TIMESTAMP
             numbers = {name: int(shown[name][at]) for name in names}
             yield _row(spec, serdes, key, value or b"", timestamp, headers[0] if headers else None, numbers)
-
-
-def _split(spec: StorePartitionSpec, row_key: bytes) -> tuple[bytes, dict[str, int]]:
-    """Return the user's key of a row, and the numbers behind it."""
-    kind = spec.store.store_kind
-    row_key = kind.logged_key(row_key)
-    if not kind.numbers:
-        return row_key, {}
-    kind.row_time(row_key)  # refuses what is too short
-    numbers, at = {}, len(row_key) - kind.suffix_bytes
-    key = row_key[:at]
-    for number in kind.numbers:
-        numbers[number.name] = int.from_bytes(row_key[at : at + number.bytes], "big", signed=True)
-        at += number.bytes
-    return key, numbers
 
 
 def _records(spec: StorePartitionSpec, wanted: RowRange, serdes: Serdes, latest: bool, expired: bool) -> Iterator[Row]:
@@ -200,7 +186,7 @@ def _versions(spec: StorePartitionSpec, wanted: RowRange, serdes: Serdes, latest
 
 
 def _supplied(spec: StorePartitionSpec, wanted: RowRange, serdes: Serdes, latest: bool, expired: bool) -> Iterator[Row]:
-    with supplied.opened(spec.store, spec.context(read_only=True)) as store:
+    with opened(spec.store, spec.context(read_only=True)) as store:
         batches = supplied.batches(store, spec.store, lambda: None)
         yield from _rows(spec, map(supplied.as_stored, batches), wanted, serdes)
 

@@ -248,14 +248,7 @@ def _known(path: Path, application: str, row: StoreShapeRow) -> KnownStore:
     if row.global_kind == "table" and kind.segmented:
         raise InputError(f"{path}: store {row.store} is a global table, expected kind=key-value, found {row.kind}")
     fields: dict[str, object] = {"name": row.store, "kind": row.kind, "format": row.format, "engine": "rocksDB"}
-    if kind.times:
-        fields["retention_ms"] = row.retention_ms
-    if kind.optional_times:
-        fields["segment_interval_ms"] = row.segment_interval_ms
-    if "window_size_ms" in kind.times:
-        fields["window_size_ms"] = 0
-    if kind.may_retain_duplicates:
-        fields["retain_duplicates"] = row.retain_duplicates
+    fields |= {name: getattr(row, name, 0) for name in kind.settings}  # no file tells how long a window is
     try:
         definition = StoreDefinition.model_validate(fields)
     except ValidationError as error:  # a file does not say all of such a kind

@@ -181,6 +181,11 @@ class StoreKind:
         return bool(self.numbers)
 
     @property
+    def settings(self) -> tuple[str, ...]:
+        """Names of the settings that only some kinds have, in the order of a store's parameters."""
+        return (*self.times, *self.optional_times, *(("retain_duplicates",) if self.may_retain_duplicates else ()))
+
+    @property
     def has_times(self) -> bool:
         """True if rows can be selected by time."""
         return bool(self.numbers)
@@ -321,6 +326,24 @@ class StoreKind:
             raise StoreCorruptedError(f"a {self.name} store's row key has at least {size} bytes, found {len(row_key)}")
         at = len(row_key) - size
         return int.from_bytes(row_key[at : at + _TIME_BYTES], "big", signed=True)
+
+    def split(self, row_key: bytes) -> tuple[bytes, dict[str, int]]:
+        """Return the user's key of a row key of the changelog, and the numbers after it.
+
+        Raises
+        ------
+        StoreCorruptedError
+            If this is not a row key of the kind.
+        """
+        if not self.numbers:
+            return row_key, {}
+        self.row_time(row_key)  # refuses what is too short
+        numbers, at = {}, len(row_key) - self.suffix_bytes
+        key = row_key[:at]
+        for number in self.numbers:
+            numbers[number.name] = int.from_bytes(row_key[at : at + number.bytes], "big", signed=True)
+            at += number.bytes
+        return key, numbers
 
     def row_times(self, row_keys: Sequence[bytes]) -> Sequence[int]:
         """`row_time` of many rows at once."""

@@ -144,12 +144,9 @@ def _set_offset(store: StorePartitionSpec, directory: Path, offset: int, orphans
     """Mark a database as closed at an offset, with an unknown position, and delete rows."""
     families = [name for name in column_families(directory) if name != COLUMN_FAMILY]
     data = [name for name in store.store.values.column_families if name in families]
-    database = RocksDB(directory, families)
-    try:
+    with RocksDB(directory, families) as database:
         for at in range(0, len(orphans), _DELETED_AT_ONCE):
             deletes = dict.fromkeys(orphans[at : at + _DELETED_AT_ONCE])
             database.write({family: deletes for family in data})
         database.write({}, {store.partition: offset}, {}, status=STATUS_CLOSED)
         database.sync()
-    finally:
-        database.close()

@@ -20,10 +20,11 @@ from statestore.partition.replacement import staged_context
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.full import Built
 from statestore.requests.restore import CheckDepth
+from statestore.stores.open import opened
 from statestore.stores.scan import ScannedDatabase
 from statestore.verification.options import nobody_waits
 from statestore.verification.row_reading import reading_of
-from statestore.verification.supplied import count, opened
+from statestore.verification.supplied import count
 
 
 def check_staged(store: StorePartitionSpec, built: Built, depth: CheckDepth) -> int:
@@ -60,8 +61,7 @@ def _check_supplied(store: StorePartitionSpec, built: Built, depth: CheckDepth, 
 
 
 def _check(directory: Path, store: StorePartitionSpec, built: Built, digest: Digest | None, *, read: bool) -> int:
-    database = ScannedDatabase(directory, store.store.values)
-    try:
+    with ScannedDatabase(directory, store.store.values) as database:
         if database.status() != STATUS_CLOSED:
             raise _wrong(directory, f"a store with the status {database.status()}", f"{STATUS_CLOSED}, closed")
         for partition, expected in built.committed.items():
@@ -80,8 +80,6 @@ def _check(directory: Path, store: StorePartitionSpec, built: Built, digest: Dig
             digest.add_stored(batch.column(0), batch.column(1))
             rows += batch.num_rows
         return rows
-    finally:
-        database.close()
 
 
 def _wrong(directory: Path, found: str, expected: str) -> StoreCorruptedError:

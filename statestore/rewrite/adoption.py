@@ -50,8 +50,8 @@ from statestore.rewrite.journal import (
     remove_journal,
     write_journal,
 )
-from statestore.rewrite.row_forms import form_of
 from statestore.rewrite.row_stage import RowStage
+from statestore.rewrite.rows import form_of
 from statestore.rewrite.staged_stores import (
     Expected,
     Rewritten,

@@ -23,8 +23,7 @@ from statestore.kinds.versioned import COMPACTION_LAG
 from statestore.model import TopicPartition, transactional_id
 from statestore.partition.spec import StorePartitionSpec
 from statestore.rewrite.journal import RewriteJournal
-from statestore.rewrite.row_forms import form_of
-from statestore.rewrite.rows import Records, bytes_of
+from statestore.rewrite.rows import Records, bytes_of, form_of
 
 #: The largest of Kafka's times.
 _FOREVER_MS = str((1 << 63) - 1)

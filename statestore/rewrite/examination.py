@@ -13,7 +13,7 @@ from statestore.partition.inspection import inspect
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Status
 from statestore.rewrite.rows import Contents, survey
-from statestore.stores.open import build_store
+from statestore.stores.open import opened
 from statestore.verification.check import check
 from statestore.verification.options import VerifyOptions
 
@@ -112,13 +112,8 @@ def examine(store: StorePartitionSpec, partitions: int | None) -> Examined:
             f"which belongs to partition {wrong.partition} of {partitions}. If the application has its own "
             "partitioner, or the store is one of a foreign-key join, say --partitioner any"
         )
-    opened = build_store(store.store)
-    opened.init(store.context(read_only=True))
-    try:
-        position = opened.position()
-    finally:
-        opened.close(clean=False)
-    return Examined(store, True, contents, position)
+    with opened(store.store, store.context(read_only=True)) as found:
+        return Examined(store, True, contents, found.position())
 
 
 def require_caught_up(store: StorePartitionSpec, why: str) -> None:

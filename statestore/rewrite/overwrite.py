@@ -11,8 +11,8 @@ from statestore.recovery.staging import Staging
 from statestore.rewrite.adoption import Adoption, AdoptionHooks, AdoptionSpec, NewRows
 from statestore.rewrite.examination import require_rewritable
 from statestore.rewrite.journal import Rewrite, require_no_other
-from statestore.rewrite.row_forms import form_of, require_single_keys
 from statestore.rewrite.row_stage import RowStage, remove_abandoned, require_rows
+from statestore.rewrite.rows import form_of, require_single_keys
 from statestore.statedir.swap import locked_task
 
 

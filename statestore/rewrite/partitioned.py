@@ -26,8 +26,8 @@ from statestore.partition.inspection import inspect
 from statestore.partition.spec import StorePartitionSpec
 from statestore.rewrite.changelog_writing import NewChangelogWriter
 from statestore.rewrite.examination import require_caught_up
-from statestore.rewrite.rows import records_of, stored_rows
-from statestore.stores.open import build_store
+from statestore.rewrite.rows import form_of, stored_rows
+from statestore.stores.open import opened
 from statestore.verification.kernels import numbers_in
 
 
@@ -155,7 +155,7 @@ def survey_part(part: SourcePart) -> Surveyed:
         found += np.bincount(places, minlength=part.into)
         size = sizes.setdefault(segment, np.zeros(part.into, np.int64))
         size += np.bincount(places, weights=_row_bytes(batch), minlength=part.into).astype(np.int64)
-        unknown[segment] = unknown.get(segment, 0) + records_of(store, batch, 1).unknown_times
+        unknown[segment] = unknown.get(segment, 0) + form_of(store.store).records(store, batch, 1).unknown_times
         if kind.numbers:
             np.maximum.at(latest, places, numbers_in(batch.column(0), back=kind.suffix_bytes))
     if example is not None:
@@ -179,12 +179,8 @@ def _topics(store: StorePartitionSpec) -> tuple[str, ...]:
     """Return the topics that the position of a store names."""
     if not store.live.exists():
         return ()
-    opened = build_store(store.store)
-    opened.init(store.context(read_only=True))
-    try:
-        return tuple(sorted({where.topic for where in opened.position()}))
-    finally:
-        opened.close(clean=False)
+    with opened(store.store, store.context(read_only=True)) as found:
+        return tuple(sorted({where.topic for where in found.position()}))
 
 
 def counted(store: StorePartitionSpec, parts: Sequence[Surveyed], into: int) -> Counted:

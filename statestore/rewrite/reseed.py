@@ -48,7 +48,7 @@ from statestore.rewrite.journal import (
     write_journal,
 )
 from statestore.rewrite.lost_changelog import Made, Remains, lost_changelog
-from statestore.rewrite.rows import add_expected, records_of, stored_rows
+from statestore.rewrite.rows import form_of, stored_rows
 from statestore.rewrite.staged_stores import (
     Expected,
     Rewritten,
@@ -323,7 +323,8 @@ def _given(part: Examined, journal: RewriteJournal) -> Digest:
     """Return the digest of what the records of a live store's rows give."""
     digest = Digest(part.store.store.values)
     for batch in _live_rows(part):
-        add_expected(digest, part.store, batch, records_of(part.store, batch, journal.started_ms))
+        form = form_of(part.store.store)
+        form.add_expected(digest, part.store, batch, form.records(part.store, batch, journal.started_ms))
     return digest
 
 

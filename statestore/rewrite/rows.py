@@ -7,6 +7,8 @@ tells nothing, as each key comes once. What the versions of a versioned store be
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -18,19 +20,32 @@ from statestore.bulk.routing import routing_of
 from statestore.bulk.time_ordered import with_end
 from statestore.changelog.key_partitions import partitions_of_keys
 from statestore.compiled.batches import Int64s, lengths
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError
 from statestore.formats.headers_value import Headers
 from statestore.formats.offsets import STATUS_CLOSED
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES, UNKNOWN_TIMESTAMP
 from statestore.formats.value_format import ValueFormat
+from statestore.kinds.kind import by_form
 from statestore.kinds.segment_directories import segment_start
 from statestore.partition.spec import StorePartitionSpec
+from statestore.rewrite.row_stage import RowStage
+from statestore.rewrite.version_rows import (
+    add_versions,
+    as_records,
+    first_segment,
+    history_of,
+    version_records,
+    version_times,
+    versions_digest,
+)
 from statestore.stores.scan import STORED_SCHEMA, ScannedDatabase
 from statestore.verification.kernels import numbers_in
 from statestore.verification.row_reading import reading_of
 
 #: End of a slice of values that go to their ends; without one, pyarrow fails.
 _LONGEST = (1 << 31) - 1
+_TIME_BYTES = 8
 
 
 class Records(NamedTuple):
@@ -111,14 +126,11 @@ def stored_rows(store: StorePartitionSpec, first_segment: int = 0) -> Iterator[t
         segment = (segment_start(directory.name) or 0) if kind.segmented else 0
         if segment < first_segment:
             continue
-        database = ScannedDatabase(directory, store.store.values)
-        try:
+        with ScannedDatabase(directory, store.store.values) as database:
             if (status := database.status()) != STATUS_CLOSED:
                 raise InputError(_not_closed(directory, status))
             for batch in reading_of(store.store).rows(database, segment):
                 yield segment, with_end(batch, kind.logged_values_end_with)
-        finally:
-            database.close()
 
 
 def _not_closed(directory: object, status: int | None) -> str:
@@ -153,7 +165,7 @@ def survey(store: StorePartitionSpec, partitions: int | None) -> Contents:
         found = segments.setdefault(start, _Segment())
         found.rows += batch.num_rows
         found.bytes += bytes_of(batch)
-        found.unknown += records_of(store, batch, 1).unknown_times
+        found.unknown += form_of(store.store).records(store, batch, 1).unknown_times
         if store.store.store_kind.numbers and batch.num_rows:
             times = numbers_in(batch.column(0), back=store.store.store_kind.suffix_bytes)
             found.latest = max(found.latest, int(times.max()))
@@ -187,38 +199,6 @@ def bytes_of(batch: pa.RecordBatch) -> int:
     return sum(int(lengths(column).sum()) for column in batch.columns[:2])
 
 
-def records_of(store: StorePartitionSpec, batch: pa.RecordBatch, unknown_ms: int) -> Records:
-    """Return the records that rows are of, given by the keys of the changelog.
-
-    Parameters
-    ----------
-    unknown_ms
-        Timestamp (ms) of records whose rows tell none, and have no time of their own either.
-
-    Raises
-    ------
-    InputError
-        If a row has a timestamp that no record of ours can have.
-    StoreCorruptedError
-        If a value is not of the store's format.
-    """
-    layout, kind, keys = store.store.values, store.store.store_kind, batch.column(0)
-    values, told, headers = _taken_apart(layout, batch.column(1))
-    unknown = told == UNKNOWN_TIMESTAMP
-    wrong = np.flatnonzero((told <= 0) & ~unknown)
-    if len(wrong):
-        raise InputError(
-            f"{store.store_partition}: the row with key {keys[int(wrong[0])].as_py()!r:.120} has the timestamp "
-            f"{told[wrong[0]]}, and a record that is written here has one above 0: its changelog would not give the "
-            "row again. Nothing was changed"
-        )
-    if unknown.any():
-        # Brokers delete records by their timestamps: those of windows shall go when the windows have expired.
-        times = np.array(kind.row_times(keys.to_pylist()), np.int64) if kind.numbers else unknown_ms
-        told = np.where(unknown, np.maximum(times, 1), told)
-    return Records(keys, values, told, headers, int(unknown.sum()) if layout.timestamped else 0)
-
-
 def _taken_apart(layout: ValueFormat, stored: pa.Array) -> tuple[pa.Array, Int64s, Sequence[Headers] | None]:
     """Return plain values, timestamps (ms; `UNKNOWN_TIMESTAMP` where there is none) and headers of stored values."""
     if layout.keeps_headers:
@@ -234,24 +214,165 @@ def _taken_apart(layout: ValueFormat, stored: pa.Array) -> tuple[pa.Array, Int64
     return pc.binary_slice(stored, TIMESTAMP_BYTES, _LONGEST), numbers_in(stored), None
 
 
-def add_expected(digest: Digest, store: StorePartitionSpec, batch: pa.RecordBatch, records: Records) -> None:
-    """Add to a digest the rows that a store has which is restored from the records of rows.
+#: Name of the column by which rows expire, latest time and starts of the segments that a store has, start of the oldest
+#: segment that has not expired with further rows and without them, and earliest time that the store keeps (ms).
+Expiry = tuple[str, int, Sequence[int], int, int, int]
 
-    They are the rows themselves, except for timestamps that were not known.
+
+class RecordForm:
+    """A row is a record.
+
+    Attributes
+    ----------
+    may_have_deletes
+        An overwrite can have rows without a value.
     """
-    stored = batch.column(1)
-    if records.unknown_times:
-        layout, none = store.store.values, [()] * len(records.keys)
-        rows = zip(
-            stored.to_pylist(),
-            records.values.to_pylist(),
-            records.timestamps.tolist(),
-            records.headers or none,
-            strict=True,
+
+    may_have_deletes = False
+
+    def ordered(
+        self, stage: RowStage, stores: Sequence[StorePartitionSpec], run_bytes: int, *, whole: bool
+    ) -> RowStage:
+        """Return rows in the order that their records must have; see `version_rows.as_records`."""
+        return stage
+
+    def records(self, store: StorePartitionSpec, batch: pa.RecordBatch, unknown_ms: int) -> Records:
+        """Return the records that rows are of, given by the keys of the changelog.
+
+        Parameters
+        ----------
+        unknown_ms
+            Timestamp (ms) of records whose rows tell none, and have no time of their own either.
+
+        Raises
+        ------
+        InputError
+            If a row has a timestamp that no record of ours can have.
+        StoreCorruptedError
+            If a value is not of the store's format.
+        """
+        layout, kind, keys = store.store.values, store.store.store_kind, batch.column(0)
+        values, told, headers = _taken_apart(layout, batch.column(1))
+        unknown = told == UNKNOWN_TIMESTAMP
+        wrong = np.flatnonzero((told <= 0) & ~unknown)
+        if len(wrong):
+            raise InputError(
+                f"{store.store_partition}: the row with key {keys[int(wrong[0])].as_py()!r:.120} has the timestamp "
+                f"{told[wrong[0]]}, and a record that is written here has one above 0: its changelog would not give "
+                "the row again. Nothing was changed"
+            )
+        if unknown.any():
+            # Brokers delete records by their timestamps: those of windows shall go when the windows have expired.
+            times = np.array(kind.row_times(keys.to_pylist()), np.int64) if kind.numbers else unknown_ms
+            told = np.where(unknown, np.maximum(times, 1), told)
+        return Records(keys, values, told, headers, int(unknown.sum()) if layout.timestamped else 0)
+
+    def add_expected(self, digest: Digest, store: StorePartitionSpec, batch: pa.RecordBatch, records: Records) -> None:
+        """Add to a digest the rows that a store has which is restored from the records of rows.
+
+        They are the rows themselves, except for timestamps that were not known.
+        """
+        stored = batch.column(1)
+        if records.unknown_times:
+            layout, none = store.store.values, [()] * len(records.keys)
+            rows = zip(
+                stored.to_pylist(),
+                records.values.to_pylist(),
+                records.timestamps.tolist(),
+                records.headers or none,
+                strict=True,
+            )
+            made = [
+                value if layout.logged(value)[1] is not None else layout.stored(plain, timestamp, headers)
+                for value, plain, timestamp, headers in rows
+            ]
+            stored = pa.array(made, STORED_SCHEMA.field(1).type)
+        digest.add_stored(batch.column(0), stored)
+
+    def digest(self, store: StorePartitionSpec, directory: Path, keys: int, digest: str) -> tuple[int, str]:
+        """Return the number of rows of a database and their digest, given those of its row keys."""
+        return keys, digest
+
+    def split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array]:
+        """Return rows that are put, and keys that are deleted after them."""
+        is_put = pc.is_valid(batch.column(1))
+        return batch.filter(is_put), batch.column(0).filter(pc.invert(is_put))
+
+    def named(self, key: bytes) -> tuple[str, str]:
+        """Return what rows are identified by, and a row by its row key."""
+        return "keys", f"{key!r:.120}"
+
+    def times(self, store: StorePartitionSpec, batch: pa.RecordBatch) -> Int64s:
+        """Return the times (ms) by which rows expire."""
+        return numbers_in(batch.column(0), back=store.store.store_kind.suffix_bytes)
+
+    def expiry(self, store: StorePartitionSpec, latest: int) -> Expiry:
+        """Return what a store keeps if the latest of further rows has this time (ms)."""
+        kind, routing = store.store.store_kind, routing_of(store.store)
+        starts = [segment_start(path.name) or 0 for path in kind.databases(store.live)]
+        stored = (batch for _, batch in stored_rows(store, max(starts))) if starts else ()
+        now = max((int(found.max()) for found in map(partial(self.times, store), stored) if len(found)), default=0)
+        oldest = routing.oldest_live(max(now, latest))
+        return kind.segment_time, now, starts, oldest, routing.oldest_live(now), oldest
+
+
+class _VersionForm(RecordForm):
+    """A row is a version of a key, or a delete between versions."""
+
+    may_have_deletes = True
+
+    def ordered(
+        self, stage: RowStage, stores: Sequence[StorePartitionSpec], run_bytes: int, *, whole: bool
+    ) -> RowStage:
+        return as_records(stage, stores, run_bytes, whole=whole)
+
+    def records(self, store: StorePartitionSpec, batch: pa.RecordBatch, unknown_ms: int) -> Records:
+        return Records(*version_records(batch), headers=None, unknown_times=0)
+
+    def add_expected(self, digest: Digest, store: StorePartitionSpec, batch: pa.RecordBatch, records: Records) -> None:
+        add_versions(digest, batch)
+
+    def digest(self, store: StorePartitionSpec, directory: Path, keys: int, digest: str) -> tuple[int, str]:
+        versions = versions_digest(store, directory)  # a row of the database has several
+        return versions.rows, versions.hexdigest()
+
+    def split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array]:
+        return batch, batch.column(0).slice(0, 0)  # puts and deletes are written in the order of their times
+
+    def named(self, key: bytes) -> tuple[str, str]:
+        start = int.from_bytes(key[-_TIME_BYTES:], "big")
+        return "versions", f"of {key[:-_TIME_BYTES]!r:.120} with valid_from {start}"
+
+    def times(self, store: StorePartitionSpec, batch: pa.RecordBatch) -> Int64s:
+        return version_times(batch.column(0))
+
+    def expiry(self, store: StorePartitionSpec, latest: int) -> Expiry:
+        now, starts = history_of(store)
+        after = max(now, latest)
+        oldest, before = first_segment(store.store, after), first_segment(store.store, now)
+        return "valid_from", now, starts, oldest, before, after - (store.store.retention_ms or 0)
+
+
+_FORMS = by_form(RecordForm(), versions=_VersionForm())
+
+
+def form_of(store: StoreDefinition) -> RecordForm:
+    """Return the strategy for the rows of a store."""
+    return _FORMS[store.store_kind.row_form]
+
+
+def require_single_keys(stage: RowStage, store: StorePartitionSpec) -> None:
+    """Refuse rows of a store partition that have the same key.
+
+    Raises
+    ------
+    InputError
+        Naming one of them.
+    """
+    if (twice := stage.duplicate(store.task.partition)) is not None:
+        keys, key = twice
+        what, such = form_of(store.store).named(key)
+        raise InputError(
+            f"{store.store_partition}: the DataFrame has {keys} {what} more than once, such as {such}. Expected "
+            "each once: keep one row of each. Nothing was changed"
         )
-        made = [
-            value if layout.logged(value)[1] is not None else layout.stored(plain, timestamp, headers)
-            for value, plain, timestamp, headers in rows
-        ]
-        stored = pa.array(made, STORED_SCHEMA.field(1).type)
-    digest.add_stored(batch.column(0), stored)

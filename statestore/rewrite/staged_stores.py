@@ -22,7 +22,7 @@ from statestore.recovery.staged_check import check_staged
 from statestore.recovery.staging import Staging
 from statestore.reports import Loss, SnapshotRow, Status
 from statestore.requests.restore import RestoreRequest
-from statestore.rewrite.row_forms import form_of
+from statestore.rewrite.rows import form_of
 from statestore.statedir.sidecar import Judgement
 from statestore.verification.logs import AskedLogs
 

@@ -28,8 +28,8 @@ from statestore.reports import Failure, Status, VerifyRow, WriteRow
 from statestore.requests.restore import RestoreRequest
 from statestore.rewrite.changelog_writing import produce
 from statestore.rewrite.examination import require_rewritable
-from statestore.rewrite.row_forms import form_of, require_single_keys
 from statestore.rewrite.row_stage import RowStage, remove_abandoned, require_rows
+from statestore.rewrite.rows import form_of, require_single_keys
 from statestore.statedir.swap import locked_task
 from statestore.verification.check import check
 from statestore.verification.options import VerifyOptions

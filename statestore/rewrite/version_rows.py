@@ -13,6 +13,7 @@ A DataFrame has no rows for deletes: where a version ends and no other begins, t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -92,21 +93,15 @@ def versions_digest(store: StorePartitionSpec, directory: Path) -> Digest:
         If a row cannot be read.
     """
     digest = Digest(store.store.values)
-    database = ScannedDatabase(directory, store.store.values)
-    some: list[tuple[bytes, bytes]] = []
-    try:
-        for key, versions in versions_in(database.family(DEFAULT_COLUMN_FAMILY)):
-            for value, valid_from, valid_to in versions:
-                if value is not None:
-                    ends = OPEN if valid_to is None else valid_to
-                    some.append((key + _time(valid_from), _time(ends) + value))
-            if len(some) >= _BATCH_ROWS:
-                digest.add_stored(*zip(*some, strict=True))
-                some = []
-        if some:
+    with ScannedDatabase(directory, store.store.values) as database:
+        rows = (
+            (key + _time(valid_from), _time(OPEN if valid_to is None else valid_to) + value)
+            for key, versions in versions_in(database.family(DEFAULT_COLUMN_FAMILY))
+            for value, valid_from, valid_to in versions
+            if value is not None
+        )
+        while some := list(islice(rows, _BATCH_ROWS)):
             digest.add_stored(*zip(*some, strict=True))
-    finally:
-        database.close()
     return digest
 
 
@@ -122,13 +117,10 @@ def history_of(store: StorePartitionSpec) -> tuple[int, list[int]]:
     now = 0 if record is None else record.stream_time or 0
     if not store.live.exists():
         return now, []
-    database = ScannedDatabase(store.live, store.store.values)
-    try:
+    with ScannedDatabase(store.live, store.store.values) as database:
         rows = database.family(DEFAULT_COLUMN_FAMILY)
         segments = segments_in(rows)
         now = max(now, newest_time_in(rows))
-    finally:
-        database.close()
     interval_ms = VERSIONED.segment_interval_ms(store.store)
     return now, [segment * interval_ms for segment in segments]
 

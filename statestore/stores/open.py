@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,23 @@ def build_store(
     """Return the store that a definition describes, not yet open; of bytes unless serdes are given."""
     typed = storage_of(definition).typed
     return StoreBuilder(typed, supplier_of(definition), definition.values, key_serde, value_serde).build()
+
+
+@contextmanager
+def opened(definition: StoreDefinition, context: StoreContext) -> Iterator[AnyStore]:
+    """Open a store to read it.
+
+    Raises
+    ------
+    StoreCorruptedError
+        If it cannot be opened or read.
+    """
+    store = build_store(definition)
+    store.init(context)
+    try:
+        yield store
+    finally:
+        store.close(clean=False)
 
 
 def open_key_value_store(definition: StoreDefinition, directory: Path, *, read_only: bool = False) -> Any:

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from rocksdict import AccessType, Checkpoint, IngestExternalFileOptions, Rdict, WriteBatch, WriteOptions
 from rocksdict import ColumnFamily as Handle
@@ -458,6 +458,12 @@ class RocksDB:
     def closed(self) -> bool:
         """True after close."""
         return self._db is None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Release the database and RocksDB's LOCK. Iterators and handles of column families must go first.

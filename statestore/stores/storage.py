@@ -43,8 +43,7 @@ class Storage(NamedTuple):
     def make(self, store: StoreDefinition) -> BuiltInBytes[Any]:
         """Return the built-in store of bytes for a definition, not yet open."""
         kind, engine = store.store_kind, DslStore(store.engine)
-        names = [*kind.times, *kind.optional_times, *(("retain_duplicates",) if kind.may_retain_duplicates else ())]
-        settings = {name: getattr(store, name) for name in names}
+        settings = {name: getattr(store, name) for name in kind.settings}
         return self.inner(
             store.name, store.values, **settings, persistent=engine.persistent, transactional=engine.transactional
         )

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +36,7 @@ from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Contents
 from statestore.sst.layout import OtherLayoutError
 from statestore.statedir.record import read_record
+from statestore.stores.open import opened
 from statestore.stores.scan import ScannedDatabase
 from statestore.stores.versioned import RawVersion
 from statestore.verification.compared_values import ComparedValues
@@ -55,7 +55,7 @@ from statestore.verification.proof.closed import Proof, is_provable, prove
 from statestore.verification.row_files import rows_from_files
 from statestore.verification.row_reading import reading_of
 from statestore.verification.sampling import Sample, choose, some_keys
-from statestore.verification.supplied import as_stored, batches, count, opened
+from statestore.verification.supplied import as_stored, batches, count
 from statestore.verification.time_ordered import as_changes
 from statestore.verification.versions import (
     ComparedKey,
@@ -94,7 +94,7 @@ def count_rows(spec: StorePartitionSpec, give_way: Callable[[], None] = nobody_w
         If one does.
     """
     with unreadable_is_damaged():
-        return _FORMS[spec.store.row_form].count_rows(spec, give_way)
+        return _COUNTS[spec.store.row_form](spec, give_way)
 
 
 def _count_databases(spec: StorePartitionSpec, give_way: Callable[[], None]) -> int:
@@ -107,11 +107,8 @@ def _count_supplied(spec: StorePartitionSpec, give_way: Callable[[], None]) -> i
 
 
 def _count(spec: StorePartitionSpec, segment: int, directory: Path, give_way: Callable[[], None]) -> int:
-    database = ScannedDatabase(directory, spec.store.values)
-    try:
+    with ScannedDatabase(directory, spec.store.values) as database:
         return reading_of(spec.store).count_rows(database, segment, give_way)
-    finally:
-        database.close()
 
 
 def compare_contents(
@@ -143,7 +140,7 @@ def compare_contents(
         fold = _Fold(spec, log, options)
         fold.read(committed, scratch, topics)
         with unreadable_is_damaged():  # our scratch files tell their errors themselves
-            found = _FORMS[spec.store.row_form].compare(spec, fold, topics, options, scratch)
+            found = _COMPARISONS[spec.store.row_form](spec, fold, topics, options, scratch)
         if found.only_in_store and spec.store.retain_duplicates:
             remove_tree(scratch)
             fold = _Fold(spec, log, options, overwritten=True)
@@ -392,15 +389,13 @@ def _looked_up(spec: StorePartitionSpec, fold: _Fold) -> Contents | None:
         if live.excludes_stored(segment):
             _count(spec, segment, directory, fold.give_way)
             continue
-        database = ScannedDatabase(directory, spec.store.values)
         try:
-            straight = rows_from_files(database)
-            if not all(comparison.finds(segment, batch) for batch in fold.comparable(straight or database.rows())):
-                return None
+            with ScannedDatabase(directory, spec.store.values) as database:
+                stored = fold.comparable(rows_from_files(database) or database.rows())
+                if not all(comparison.finds(segment, batch) for batch in stored):
+                    return None
         except OtherLayoutError:
             return None
-        finally:
-            database.close()
     return comparison.all_found(live.oldest)
 
 
@@ -458,11 +453,8 @@ def _compared(
         elif segment not in here:
             comparison.compare((), rows)
         else:
-            database = ScannedDatabase(here[segment], spec.store.values)
-            try:
+            with ScannedDatabase(here[segment], spec.store.values) as database:
                 comparison.compare(fold.comparable(stored(database, fold.sample, segment)), rows)
-            finally:
-                database.close()
     return comparison.contents(fold.sample.fraction if fold.sample else None)
 
 
@@ -489,11 +481,8 @@ def _compared_versions(
 ) -> Contents:
     """Compare a versioned store, of which a row has several records."""
     comparison = _version_comparison(spec, fold, topics, options)
-    database = ScannedDatabase(spec.live, spec.store.format)
-    try:
+    with ScannedDatabase(spec.live, spec.store.format) as database:
         comparison.compare(stored_keys(database, fold.sample), logged_keys(fold.rows(), spec.store))
-    finally:
-        database.close()
     return comparison.contents(fold.sample.fraction if fold.sample else None)
 
 
@@ -631,16 +620,7 @@ class _Segments:
             yield from (found.batch for found in self._next[1])
 
 
-class _Form(NamedTuple):
-    """Functions that count the rows of a store, and compare them with its log."""
-
-    count_rows: Callable[[StorePartitionSpec, Callable[[], None]], int]
-    compare: Callable[[StorePartitionSpec, _Fold, Topics, VerifyOptions, Path], Contents]
-
-
-_FORMS = by_form(
-    _Form(_count_databases, _compared_records),
-    time_ordered=_Form(_count_databases, _compared_time_ordered),
-    versions=_Form(_count_databases, _compared_versions),
-    supplied=_Form(_count_supplied, _compared_supplied),
+_COUNTS = by_form(_count_databases, supplied=_count_supplied)
+_COMPARISONS = by_form(
+    _compared_records, time_ordered=_compared_time_ordered, versions=_compared_versions, supplied=_compared_supplied
 )

@@ -121,13 +121,9 @@ def compare_global(
         comparison = RowComparison(
             spec.store.values, topic.allowances(), first=options.first_keys, name_keys=options.name_keys
         )
-        with unreadable_is_damaged():
-            database = ScannedDatabase(spec.live, spec.store.values)
-            try:
-                stored = _giving_way(database.rows(), options.give_way)
-                comparison.compare(stored, (found.batch for found in merged(topic.runs, topic.routing)))
-            finally:
-                database.close()
+        with unreadable_is_damaged(), ScannedDatabase(spec.live, spec.store.values) as database:
+            stored = _giving_way(database.rows(), options.give_way)
+            comparison.compare(stored, (found.batch for found in merged(topic.runs, topic.routing)))
         return comparison.contents(None)
     finally:
         remove_tree(scratch)

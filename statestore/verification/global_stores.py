@@ -39,7 +39,7 @@ from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.lock import give_way
 from statestore.statedir.record import read_record
 from statestore.statedir.swap import locked_task
-from statestore.stores.open import build_store
+from statestore.stores.open import opened
 from statestore.verification.global_contents import compare_global
 from statestore.verification.options import VerifyOptions
 
@@ -126,14 +126,10 @@ def _check(spec: StorePartitionSpec, options: VerifyOptions) -> VerifyRow:
     if record is not None and record.topic_id != topic_id:
         why = f"its topic was {record.topic_id} when it was restored and is {topic_id} now"
         return _row(spec, Status.REPLACED, Action.BY_HAND, f"{why}; {_REFILLED}")
-    store = build_store(spec.store)
-    store.init(spec.context(read_only=True))
-    try:
+    with opened(spec.store, spec.context(read_only=True)) as store:
         keys = sum(1 for _ in store.all())
         committed = {partition: store.committed_offset(partition) for partition in spec.partitions}
         legacy = legacy_offsets(spec.paths)
-    finally:
-        store.close(clean=False)
     next_offsets = {partition: legacy.get(partition, offset) for partition, offset in committed.items()}
     row = _judged(spec, logs, next_offsets).model_copy(update={"keys": keys})
     if options.depth != "deep" or row.status not in (Status.OK, Status.LAGGING):

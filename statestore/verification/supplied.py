@@ -3,37 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import islice
 
 import pyarrow as pa
 
 from statestore.changelog.reader import SCHEMA
 from statestore.definitions.store import StoreDefinition
-from statestore.stores.api import StoreContext
-from statestore.stores.open import build_store
 from statestore.stores.scan import STORED_SCHEMA
 from statestore.stores.storage import storage_of
 from statestore.stores.typed import AnyStore
 
 _BATCH_ROWS = 10_000
-
-
-@contextmanager
-def opened(definition: StoreDefinition, context: StoreContext) -> Iterator[AnyStore]:
-    """Open a supplier's store to read its rows.
-
-    Raises
-    ------
-    StoreCorruptedError
-        If it cannot be opened or read.
-    """
-    store = build_store(definition)
-    store.init(context)
-    try:
-        yield store
-    finally:
-        store.close(clean=False)
 
 
 def count(store: AnyStore, definition: StoreDefinition, give_way: Callable[[], None]) -> int:

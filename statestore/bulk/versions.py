@@ -135,7 +135,7 @@ class VersionFold(RecordFold):
         return [writer.finish(count)]
 
     def reached(self, runs: Sequence[Runs]) -> int:
-        """Return the largest timestamp (ms) of the records; 0 if there is none."""
+        """Return the largest timestamp (ms) of the records, at least 0."""
         return max(self.stream_time, 0)
 
 

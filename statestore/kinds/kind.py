@@ -58,7 +58,7 @@ def by_form(records: T, **others: T) -> Mapping[RowForm, T]:
     Parameters
     ----------
     records
-        The strategy for rows that are records, and for each form without one of its own.
+        The strategy for rows that are records, and for all other forms without an entry.
     others
         Strategies by the values of `RowForm`.
     """

@@ -242,7 +242,7 @@ class RecordForm:
         Parameters
         ----------
         unknown_ms
-            Timestamp (ms) of records whose rows tell none, and have no time of their own either.
+            Timestamp (ms) of records whose rows have neither a timestamp nor a time in their keys.
 
         Raises
         ------

@@ -43,7 +43,7 @@ class RowReading:
         return count(database, give_way)
 
     def count_rows(self, database: ScannedDatabase, segment: int, give_way: GiveWay) -> int:
-        """Read all rows, and return how many there are; of a versioned store, how many versions."""
+        """Read all rows, and return how many there are; the versions of a versioned store are counted."""
         return self.count_keys(database, segment, give_way)
 
 

@@ -18,9 +18,9 @@ from statestore.archive.selection import SnapshotChoice, chosen_snapshots
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.archived import opened_snapshot, snapshot_label
 from statestore.discovery.opening import Opened, Wanted
-from statestore.discovery.store_directory import segment_start
 from statestore.errors import InputError, SnapshotError
 from statestore.kinds.known import is_built_in
+from statestore.kinds.segment_directories import segment_start
 from statestore.objects.store import ObjectStore
 from statestore_jobs.sources.options import partition_list, required
 

@@ -38,7 +38,7 @@ from statestore.stores.abilities import NO_STREAM_TIME
 
 _HEAD = Struct(">qB")
 _OFFSET = Struct(">q")
-_TOMBSTONE, _LATE = 1, 2
+_TOMBSTONE, _LATE, _OPTIONAL = 1, 2, 4
 _END = b"\0\0"
 _BATCH_ROWS = 10_000
 _NEVER = -(1 << 62)
@@ -50,6 +50,33 @@ class LoggedVersion(NamedTuple):
     timestamp: int
     value: bytes | None
     late: bool
+
+
+class OffsetRecord(NamedTuple):
+    """A record of a key with its offset.
+
+    Attributes
+    ----------
+    timestamp
+        In ms.
+    value
+        None deletes.
+    late
+        It came too late to be put, if the store has seen all earlier records.
+    optional
+        Its transaction is aborted or open.
+    """
+
+    offset: int
+    timestamp: int
+    value: bytes | None
+    late: bool
+    optional: bool
+
+    @property
+    def required(self) -> bool:
+        """True if a store that has its offset must have it."""
+        return not self.late and not self.optional
 
 
 class RecordFold:
@@ -97,11 +124,19 @@ class VersionFold(RecordFold):
 
     stream_time = NO_STREAM_TIME
 
-    def of(self, batch: pa.RecordBatch, chosen: pa.RecordBatch | None = None) -> pa.RecordBatch:
-        """Return a row for each record; records without a key stay. Stream time follows all, also those not chosen."""
+    def of(
+        self, batch: pa.RecordBatch, chosen: pa.RecordBatch | None = None, *, optional: bool = False
+    ) -> pa.RecordBatch:
+        """Return a row for each record; records without a key stay. Stream time follows all, also those not chosen.
+
+        Parameters
+        ----------
+        optional
+            Their transactions are aborted or open, so stream time does not follow them.
+        """
         if chosen is not None and chosen.num_rows < batch.num_rows:
             wanted = set(chosen.column(3).to_pylist())
-            made = self.of(batch)
+            made = self.of(batch, optional=optional)
             return made.filter(pa.array([offset in wanted for offset in made.column(3).to_pylist()]))
         keys: list[bytes | None] = []
         values: list[bytes | None] = []
@@ -112,10 +147,10 @@ class VersionFold(RecordFold):
                 keys.append(None)
                 values.append(value)
                 continue
-            flags = 0 if value is not None else _TOMBSTONE
+            flags = (0 if value is not None else _TOMBSTONE) | (_OPTIONAL if optional else 0)
             if timestamp < stream_time - retention_ms:
                 flags |= _LATE
-            elif timestamp > stream_time:
+            elif timestamp > stream_time and not optional:
                 stream_time = timestamp
             keys.append(key.replace(b"\0", b"\0\xff") + _END + _OFFSET.pack(offset))
             values.append(_HEAD.pack(timestamp, flags) + (value or b""))
@@ -160,6 +195,24 @@ def _cells(rows: Iterable[SegmentRows]) -> Iterator[tuple[bytes, LoggedVersion]]
             timestamp, flags = _HEAD.unpack_from(raw)
             value = None if flags & _TOMBSTONE else raw[_HEAD.size :]
             yield raw_key[:-behind], LoggedVersion(timestamp, value, bool(flags & _LATE))
+
+
+def offset_records(rows: Iterable[SegmentRows]) -> Iterator[tuple[bytes, list[OffsetRecord]]]:
+    """Yield keys in their order, each with its records in the order of the log."""
+    behind, current = len(_END) + _OFFSET.size, b""
+    records: list[OffsetRecord] = []
+    for found in rows:
+        for raw_key, raw in zip(*(column.to_pylist() for column in found.batch.columns[:2]), strict=True):
+            if (escaped := raw_key[:-behind]) != current or not records:
+                if records:
+                    yield current.replace(b"\0\xff", b"\0"), records
+                current, records = escaped, []
+            timestamp, flags = _HEAD.unpack_from(raw)
+            value = None if flags & _TOMBSTONE else raw[_HEAD.size :]
+            offset = _OFFSET.unpack_from(raw_key, len(raw_key) - _OFFSET.size)[0]
+            records.append(OffsetRecord(offset, timestamp, value, bool(flags & _LATE), bool(flags & _OPTIONAL)))
+    if records:
+        yield current.replace(b"\0\xff", b"\0"), records
 
 
 class FoldedKey:

@@ -117,12 +117,11 @@ class StoreDefinition(Definition):
 
     @property
     def rows_prove_offsets(self) -> bool:
-        """True if each row on disk is of one record, so that the rows show how far a store has read its changelog.
+        """True if each row on disk, or each version, is of one record: the rows show how far the changelog was read.
 
-        A row of a versioned store has several records, store and changelog number duplicates independently, and the
-        files of a supplier's store are unknown.
+        Store and changelog number duplicates independently, and the files of a supplier's store are unknown.
         """
-        return self.files_are_known and not self.retain_duplicates and not self.store_kind.has_history
+        return self.files_are_known and not self.retain_duplicates
 
     @property
     def may_have_times(self) -> bool:

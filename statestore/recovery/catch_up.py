@@ -89,6 +89,8 @@ def find_catch_up(spec: RestoreSpec, found: VerifyRow) -> CatchUp | None:
         return None
     if proof is None or proof.misplaced or not _has_all_before(proof, log):
         return None
+    if store.store.store_kind.has_history and (not proof.offsets or proof.is_optional):
+        return None  # torn keys of a versioned store need all of their records
     if proof.orphans and not store.store.store_kind.keys_are_logged:  # they are not those of the database
         return None
     begin = min(proof.replay_from, log.last_stable)

@@ -157,13 +157,21 @@ def _proven(spec: StorePartitionSpec, committed: int, log: LogRange, options: Ve
     """Compare without sorting; None if the store is not proven to equal its log at any offset."""
     if options.sample is not None or not is_provable(spec):
         return None
-    proof = prove(spec, databases(spec), log, options, most_passes=_MOST_PASSES)
+    proof = prove(spec, databases(spec), log, options, most_passes=_MOST_PASSES, claim=committed)
     if proof is None or proof.append_times or proof.is_optional or not _is_decided(spec, proof, committed):
         return None
     found = proof.digest
     rows, digest = found.rows, found.hexdigest()
     offsets = tuple((first, last) for first, last in proof.offsets)
-    return Contents(store_rows=rows, log_rows=rows, equal=rows, store_digest=digest, log_digest=digest, offsets=offsets)
+    return Contents(
+        store_rows=rows,
+        log_rows=rows,
+        equal=rows,
+        not_judged=proof.not_judged,
+        store_digest=digest,
+        log_digest=digest,
+        offsets=offsets,
+    )
 
 
 def _is_decided(spec: StorePartitionSpec, proof: Proof, committed: int) -> bool:

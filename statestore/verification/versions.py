@@ -208,7 +208,7 @@ class VersionComparison:
         self._counts: dict[DifferenceName, int] = {"other value": 0, "only in store": 0, "only in log": 0}
         self._equal = self._excused = 0
         self._told: list[DifferingKey] = []
-        self._sides = _Side(), _Side()
+        self._sides = VersionDigest(), VersionDigest()
 
     def compare(
         self, stored: Iterator[tuple[bytes, list[RawVersion]]], logged: Iterator[tuple[bytes, FoldedKey]]
@@ -382,20 +382,22 @@ class VersionComparison:
         )
 
 
-class _Side:
-    """Digest of what was compared on one side: keys with their timestamps, and values."""
+class VersionDigest:
+    """Digest of versions: keys with their timestamps, and values."""
 
     def __init__(self) -> None:
         self._digest = Digest(StoreFormat.PLAIN)
         self._rows: list[tuple[bytes, bytes]] = []
 
     def add(self, key: bytes, points: Sequence[Version]) -> None:
+        """Add the changes of a key's value."""
         for timestamp, value in points:
             self._rows.append((key + _TIME.pack(timestamp), b"-" if value is None else b"+" + value))
         if len(self._rows) >= _BATCH_ROWS:
             self.finished()
 
     def finished(self) -> Digest:
+        """Return the digest of all that was added."""
         if self._rows:
             self._digest.add_stored(*(pa.array(column, pa.binary()) for column in zip(*self._rows, strict=True)))
             self._rows = []

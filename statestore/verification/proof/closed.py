@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from statestore.bulk.digest import Digest
 from statestore.bulk.routing import routing_of
-from statestore.changelog.reader import LogReader
 from statestore.changelog.topics import LogRange
 from statestore.errors import unreadable_is_damaged
+from statestore.kinds.kind import by_form
 from statestore.model import StoreFormat
 from statestore.partition.spec import StorePartitionSpec
 from statestore.sst.layout import OtherLayoutError
@@ -27,6 +27,8 @@ from statestore.verification.options import VerifyOptions
 from statestore.verification.proof.kernels import SEGMENT
 from statestore.verification.proof.key_table import KeyTable
 from statestore.verification.proof.prefix import Prefix, Range, common_ranges, find_prefix, merged
+from statestore.verification.proof.records import LogRecords
+from statestore.verification.proof.versioned import prove_versions
 from statestore.verification.row_files import rows_from_files
 from statestore.verification.row_reading import reading_of
 
@@ -53,6 +55,8 @@ class Proof(NamedTuple):
         Some records have the broker's timestamp, so it was not compared.
     orphan_keys
         Keys of the orphans by segment, if requested.
+    not_judged
+        Keys of a versioned store whose oldest value is not compared.
     """
 
     prefixes: Mapping[int, Prefix]
@@ -61,6 +65,7 @@ class Proof(NamedTuple):
     digests: Mapping[int, Digest]
     append_times: bool
     orphan_keys: Mapping[int, tuple[bytes, ...]] = MappingProxyType({})
+    not_judged: int = 0
 
     @property
     def replay_from(self) -> int:
@@ -117,7 +122,10 @@ class Proof(NamedTuple):
 
 
 def is_provable(spec: StorePartitionSpec) -> bool:
-    """True if rows of a store and records of its log correspond one to one."""
+    """True if each row of a store, or each version, corresponds to records of its log.
+
+    Global stores: see `global_tables.py`.
+    """
     return spec.store.rows_prove_offsets and not spec.is_global
 
 
@@ -129,6 +137,7 @@ def prove(
     *,
     name_orphans: bool = False,
     most_passes: int | None = None,
+    claim: int | None = None,
 ) -> Proof | None:
     """Find the offsets of its log that a store equals.
 
@@ -142,6 +151,8 @@ def prove(
         Read the store again for the keys of orphans.
     most_passes
         Do not read store and log more often than this; None: as often as the memory requires.
+    claim
+        Committed offset of a versioned store, whose history at this offset is compared; None: at the log's end.
 
     Returns
     -------
@@ -158,6 +169,34 @@ def prove(
     StoreBehindLogStartError
         If the log's start has moved since it was asked for.
     """
+    prove_form = _PROOFS[spec.store.store_kind.row_form]
+    return prove_form(spec, databases, log, options, name_orphans, most_passes, claim)
+
+
+def _prove_versions(
+    spec: StorePartitionSpec,
+    databases: Mapping[int, Path],
+    log: LogRange,
+    options: VerifyOptions,
+    name_orphans: bool,
+    most_passes: int | None,
+    claim: int | None,
+) -> Proof | None:
+    (directory,) = databases.values()
+    versions = prove_versions(spec, directory, log, options, claim)
+    end, digest = max(log.last_stable, log.high_watermark), versions.digest.finished()
+    return Proof({0: versions.prefix}, end, 0, {0: digest}, append_times=False, not_judged=versions.not_judged)
+
+
+def _prove_rows(
+    spec: StorePartitionSpec,
+    databases: Mapping[int, Path],
+    log: LogRange,
+    options: VerifyOptions,
+    name_orphans: bool,
+    most_passes: int | None,
+    claim: int | None,
+) -> Proof | None:
     passes = _passes(spec, databases, options)
     if most_passes is not None and passes > most_passes:
         return None
@@ -205,12 +244,14 @@ def _prove(
                     table.add_rows(segment, batch)
                     if part == 0:
                         digests[segment].add_stored(*batch.columns)
-        seen = _read_log(spec, log, options, table)
-        if values.keeps_headers and seen.has_positions:
+        log_records = LogRecords(spec, log, options)
+        for records in log_records:
+            table.take(records.columns, required=records.required, times_count=records.times_count)
+        if values.keeps_headers and log_records.has_positions:
             return None
         end = max(log.last_stable, log.high_watermark)
         prefixes = {segment: find_prefix(table, end, segment) for segment in _judged(spec, table, databases)}
-        found = Proof(prefixes, end, table.misplaced, digests, seen.append_times)
+        found = Proof(prefixes, end, table.misplaced, digests, log_records.append_times)
         if found.orphans and name_orphans:
             named: dict[int, tuple[bytes, ...]] = {}
             for segment in prefixes.keys() & databases.keys():
@@ -239,36 +280,6 @@ def _rows_from_files(database: ScannedDatabase) -> Iterator[pa.RecordBatch]:
     return rows_from_files(database) or database.rows()
 
 
-class _Seen(NamedTuple):
-    """Properties of the records of a log.
-
-    Attributes
-    ----------
-    append_times
-        Some have the broker's timestamp instead of the producer's.
-    has_positions
-        The last record has a position among its headers.
-    """
-
-    append_times: bool
-    has_positions: bool
-
-
-def _read_log(spec: StorePartitionSpec, log: LogRange, options: VerifyOptions, table: KeyTable) -> _Seen:
-    """Add all records of a log to a table, also those of aborted and open transactions."""
-    seen = _Seen(False, False)
-    ranges = ((log.start, log.last_stable, True), (max(log.start, log.last_stable), log.high_watermark, False))
-    for start, end, committed in ranges:
-        with LogReader(
-            spec.bootstrap_servers, spec.partition, read_committed=committed, stall_timeout_s=spec.kafka_timeout_s
-        ) as reader:
-            for batch, decided in reader.read_with_aborted(start, end, spec.store.values):
-                options.give_way()
-                table.take(batch, required=decided and committed, times_count=not reader.append_times)
-            seen = _Seen(seen.append_times or reader.append_times, seen.has_positions or reader.has_positions)
-    return seen
-
-
 def _judged(spec: StorePartitionSpec, table: KeyTable, databases: Mapping[int, Path]) -> list[int]:
     """Return the start (ms) of each segment that counts; of a key-value store it is 0."""
     if not spec.store.segmented:
@@ -276,3 +287,6 @@ def _judged(spec: StorePartitionSpec, table: KeyTable, databases: Mapping[int, P
     live = live_segments(databases, table.stream_time, routing_of(spec.store))
     found = {*databases, *np.unique(table.facts[: table.key_count, SEGMENT]).tolist()}
     return [at for at in sorted(found) if not live.excludes_logged(at, stored=at in databases)]
+
+
+_PROOFS = by_form(_prove_rows, versions=_prove_versions)

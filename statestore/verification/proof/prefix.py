@@ -8,7 +8,7 @@ an interval of every key contains the same offset.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -24,8 +24,9 @@ from statestore.verification.proof.kernels import (
     SEGMENT,
     STORED,
     UNEXPLAINED,
+    Facts,
+    Intervals,
 )
-from statestore.verification.proof.key_table import KeyTable
 
 
 class Range(NamedTuple):
@@ -36,6 +37,26 @@ class Range(NamedTuple):
 
     def __contains__(self, offset: object) -> bool:
         return isinstance(offset, int) and self.first <= offset <= self.last
+
+
+class KeyFacts(Protocol):
+    """Facts about keys (`kernels.py`), filled up to `key_count` and `interval_count` rows."""
+
+    @property
+    def facts(self) -> Facts:
+        """One row for each key."""
+
+    @property
+    def intervals(self) -> Intervals:
+        """Earlier intervals of keys that have several."""
+
+    @property
+    def key_count(self) -> int:
+        """Number of keys."""
+
+    @property
+    def interval_count(self) -> int:
+        """Number of earlier intervals."""
 
 
 class Prefix(NamedTuple):
@@ -91,7 +112,7 @@ def merged(one: Prefix, other: Prefix) -> Prefix:
     )
 
 
-def find_prefix(table: KeyTable, end: int, segment: int = 0) -> Prefix:
+def find_prefix(table: KeyFacts, end: int, segment: int = 0) -> Prefix:
     """Find the offsets at which the log gives the rows of a database.
 
     Parameters
@@ -119,7 +140,7 @@ def find_prefix(table: KeyTable, end: int, segment: int = 0) -> Prefix:
     )
 
 
-def _common(table: KeyTable, explained: Bools, stop: Int64s, end: int) -> tuple[Range, ...]:
+def _common(table: KeyFacts, explained: Bools, stop: Int64s, end: int) -> tuple[Range, ...]:
     """Return the offsets that lie in an interval of each of these keys."""
     first = table.facts[: table.key_count, FIRST]
     earlier = [column[: table.interval_count] for column in table.intervals]

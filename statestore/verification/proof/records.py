@@ -1,0 +1,70 @@
+"""All records of a log for a proof, also those of aborted and open transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from statestore.changelog.reader import LogReader
+from statestore.changelog.topics import LogRange
+from statestore.model import TopicPartition
+from statestore.partition.spec import StorePartitionSpec
+from statestore.verification.options import VerifyOptions
+
+
+class Records(NamedTuple):
+    """Some records of a log, in its order.
+
+    Attributes
+    ----------
+    columns
+        A batch with `changelog.reader.SCHEMA`.
+    required
+        Their transactions are committed.
+    times_count
+        They have their producers' timestamps, not the broker's.
+    """
+
+    columns: pa.RecordBatch
+    required: bool
+    times_count: bool
+
+
+class LogRecords:
+    """Reads the log of a partition once.
+
+    Attributes
+    ----------
+    append_times
+        Some records that were read have the broker's timestamp.
+    has_positions
+        The last record that was read has a position among its headers.
+    """
+
+    def __init__(
+        self, spec: StorePartitionSpec, log: LogRange, options: VerifyOptions, partition: TopicPartition | None = None
+    ) -> None:
+        self._spec, self._log, self._options = spec, log, options
+        self._partition = partition or spec.partition
+        self.append_times = self.has_positions = False
+
+    def __iter__(self) -> Iterator[Records]:
+        log = self._log
+        ranges = ((log.start, log.last_stable, True), (max(log.start, log.last_stable), log.high_watermark, False))
+        for start, end, committed in ranges:
+            with self._reader(read_committed=committed) as reader:
+                for batch, decided in reader.read_with_aborted(start, end, self._spec.store.values):
+                    self._options.give_way()
+                    yield Records(batch, decided and committed, not reader.append_times)
+                self.append_times |= reader.append_times
+                self.has_positions |= reader.has_positions
+
+    def _reader(self, *, read_committed: bool) -> LogReader:
+        return LogReader(
+            self._spec.bootstrap_servers,
+            self._partition,
+            read_committed=read_committed,
+            stall_timeout_s=self._spec.kafka_timeout_s,
+        )

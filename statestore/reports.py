@@ -282,6 +282,11 @@ class Contents(_Row):
         description="ranges of changelog offsets, both ends included, at which the changelog gives exactly the rows of "
         "the store; empty: not proven",
     )
+    partition_offsets: tuple[tuple[Int64, Int64, Int64], ...] = Field(
+        default=(),
+        description="of a global table: partition, and first and last offset of a range at which the partition gives "
+        "exactly the rows of its keys; empty: not proven",
+    )
     brokers_timestamps: bool = Field(
         default=False,
         description="the log has the brokers' timestamps, so the timestamps of the store were not compared",

@@ -44,6 +44,7 @@ _CONTENTS = pa.struct(
         pa.field("first", pa.list_(_KEY)),
         pa.field("brokers_timestamps", pa.bool_()),
         pa.field("offsets", pa.list_(pa.list_(pa.int64()))),
+        pa.field("partition_offsets", pa.list_(pa.list_(pa.int64()))),
     ]
 )
 _RESTORE_POINT = pa.struct(

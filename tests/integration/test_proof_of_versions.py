@@ -30,6 +30,12 @@ def application(bootstrap_servers: str, tmp_path: Path) -> Application:
     return found.defined(processor=PROCESSOR)
 
 
+def committed_of(application: Application) -> int:
+    committed = application.verify().committed
+    assert committed is not None
+    return committed
+
+
 def proof_of(application: Application, claim: int | None = None) -> Proof:
     spec = application.store_spec()
     log = Topics(spec.bootstrap_servers, 60).log_ranges([spec.partition])[spec.partition]
@@ -58,7 +64,7 @@ def rewrite(application: Application, offset: int | None, rows: dict[bytes, byte
 
 def test_the_position_of_a_versioned_store_is_found_without_its_offset(application: Application) -> None:
     application.process(versions(600, 1))
-    committed = application.verify().committed
+    committed = committed_of(application)
     aborted = [(b"a", b"9"), (b"new", b"9")]
     broker.transaction(application.servers, application.changelog, aborted, end="abort", timestamp=BEGIN + 70 * MINUTE)
     late = [(b"key-01", b"1"), (b"key-02", None)]  # as Kafka Streams logs what its store refuses
@@ -75,9 +81,10 @@ def test_the_position_of_a_versioned_store_is_found_without_its_offset(applicati
 @pytest.mark.parametrize("damage", ["changed", "lost"])
 def test_a_damaged_version_is_found(application: Application, damage: str) -> None:
     application.process(versions(300, 2))
-    committed = application.verify().committed
+    committed = committed_of(application)
     deep = application.verify("deep")
     assert deep.status is Status.OK
+    assert deep.contents is not None
     assert deep.contents.offsets[-1][1] >= committed
     key = a_latest_row(application)
     rewrite(application, committed, {key: encode_latest(b"changed", BEGIN) if damage == "changed" else None})
@@ -87,11 +94,12 @@ def test_a_damaged_version_is_found(application: Application, damage: str) -> No
 
 def test_a_versioned_store_with_a_wrong_offset_is_named(application: Application) -> None:
     application.process(versions(300, 3))
-    first = application.verify().committed
+    first = committed_of(application)
     broker.transaction(application.servers, application.changelog, [(b"a", b"1")] * 5, timestamp=BEGIN + 61 * MINUTE)
     rewrite(application, first + 4, {})
     found = application.verify("deep")
     assert (found.status, found.action) == (Status.WRONG_OFFSET, Action.FULL)
+    assert found.contents is not None
     assert found.contents.offsets == ((first, first + 1),)
 
 

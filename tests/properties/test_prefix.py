@@ -60,7 +60,7 @@ def fold(log: list[Record], upto: int, *, timestamped: bool) -> dict[bytes, Row]
 def prefix_of(rows: dict[bytes, Row], log: list[Record], end: int, *, timestamped: bool) -> Prefix:
     """Find the prefix with the code under test; records come in batches of at most three."""
     form = StoreFormat.TIMESTAMPED if timestamped else StoreFormat.PLAIN
-    table = KeyTable(Routing(), form, 0)
+    table = KeyTable(Routing(), form)
     values = [time.to_bytes(8, "big", signed=True) + value if timestamped else value for value, time in rows.values()]
     stored = [pa.array(column, pa.binary()) for column in (list(rows), values)]
     table.add_rows(0, pa.RecordBatch.from_arrays(stored, schema=STORED_SCHEMA))

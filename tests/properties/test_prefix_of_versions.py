@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from statestore.bulk.versions import LoggedVersion, OffsetRecord, folded
 from statestore.changelog.topics import LogRange
+from statestore.stores.versioned import RawVersion
 from statestore.verification.proof.prefix import Prefix
 from statestore.verification.proof.versioned import VersionRows
 from statestore.verification.versions import timeline, versions_of
@@ -29,13 +30,15 @@ def logs(draw: st.DrawFn) -> list[tuple[bytes, OffsetRecord]]:
     return found
 
 
-def fold(log: list[tuple[bytes, OffsetRecord]], key: bytes, upto: int) -> list:
+def fold(log: list[tuple[bytes, OffsetRecord]], key: bytes, upto: int) -> list[RawVersion]:
     """Return the versions of a key that the required records up to an offset give."""
     chosen = [record for of, record in log if of == key and record.offset <= upto and not record.optional]
     return versions_of(folded((LoggedVersion(found.timestamp, found.value, False) for found in chosen), _INTERVAL_MS))
 
 
-def prefix_of(log: list[tuple[bytes, OffsetRecord]], stored: dict[bytes, list], oldest_ms: int, end: int) -> Prefix:
+def prefix_of(
+    log: list[tuple[bytes, OffsetRecord]], stored: dict[bytes, list[RawVersion]], oldest_ms: int, end: int
+) -> Prefix:
     """Find the prefix with the code under test."""
     rows = VersionRows(LogRange(0, end, end), oldest_ms)
     for key in _KEYS:

@@ -24,17 +24,13 @@ from statestore.sst.layout import OtherLayoutError
 from statestore.stores.scan import ScannedDatabase
 from statestore.verification.exclusions import live_segments
 from statestore.verification.options import VerifyOptions
-from statestore.verification.proof.kernels import SEGMENT
+from statestore.verification.proof.kernels import KEY_BYTES, RUNS_OF_MEMORY, SEGMENT
 from statestore.verification.proof.key_table import KeyTable
 from statestore.verification.proof.prefix import Prefix, Range, common_ranges, find_prefix, merged
 from statestore.verification.proof.records import LogRecords
 from statestore.verification.proof.versioned import prove_versions
 from statestore.verification.row_files import rows_from_files
 from statestore.verification.row_reading import reading_of
-
-#: Memory for each key while it grows, and how many times the memory of a sorted run all of them may have.
-KEY_BYTES = 110
-_RUNS_OF_MEMORY = 6
 
 
 class Proof(NamedTuple):
@@ -220,7 +216,7 @@ def _passes(spec: StorePartitionSpec, databases: Mapping[int, Path], options: Ve
             rows += database.entries()
         finally:
             database.close()
-    return 1 + rows * KEY_BYTES // (_RUNS_OF_MEMORY * options.run_bytes)
+    return 1 + rows * KEY_BYTES // (RUNS_OF_MEMORY * options.run_bytes)
 
 
 def _prove(
@@ -236,7 +232,7 @@ def _prove(
     routing, values = routing_of(spec.store), spec.store.values
     proof: Proof | None = None
     for part in range(parts):
-        table = KeyTable(routing, values, log.start, part=part, parts=parts)
+        table = KeyTable(routing, values, part=part, parts=parts)
         digests = {segment: Digest(values) for segment in databases}
         with unreadable_is_damaged():
             for segment, directory in databases.items():
@@ -246,7 +242,12 @@ def _prove(
                         digests[segment].add_stored(*batch.columns)
         log_records = LogRecords(spec, log, options)
         for records in log_records:
-            table.take(records.columns, required=records.required, times_count=records.times_count)
+            table.take(
+                records.columns,
+                required=records.required,
+                times_count=records.times_count,
+                log_start=log.start,
+            )
         if values.keeps_headers and log_records.has_positions:
             return None
         end = max(log.last_stable, log.high_watermark)

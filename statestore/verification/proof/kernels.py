@@ -44,6 +44,11 @@ _FLAGS = 3
 #: `FOLLOWING`, if no later record differs.
 UNEXPLAINED = NO_RECORD = -(1 << 62)
 OPEN = (1 << 63) - 1
+#: A segment's start that none has: of keys that several partitions of a global table's topic have.
+SHARED = -1
+#: Memory for each key while it grows, and how many times the memory of a sorted run all of them may have.
+KEY_BYTES = 110
+RUNS_OF_MEMORY = 6
 Facts = npt.NDArray[np.int64]
 #: Number of keys that are hashed at once, so that their memory is prefetched before it is used.
 AHEAD = 64
@@ -203,6 +208,7 @@ def take_records(
     place: Address,
     begin: Int,
     start: Int,
+    home: Int,
     required: bool,
     times_count: bool,
     layout: Layout,
@@ -218,6 +224,8 @@ def take_records(
     ----------
     start
         First offset of the log: an absent key is explained from the offset before it on.
+    home
+        Number of the partition, from 1, which is noted instead of a segment; 0 if the store is not global.
     required
         Whether their transactions are committed; other records may explain a row, and end no interval.
     times_count
@@ -271,10 +279,14 @@ def take_records(
                 table[slot] = (low >> np.uint64(32)) << np.uint64(32) | np.uint64(number + 1)
                 facts[number, LOW], facts[number, HIGH] = np.int64(low), np.int64(high)
                 facts[number, PRINT] = 0
-                facts[number, SEGMENT] = segment_of(key, size, layout.suffix_bytes, layout.interval_ms)
+                facts[number, SEGMENT] = (
+                    home if home != 0 else segment_of(key, size, layout.suffix_bytes, layout.interval_ms)
+                )
                 facts[number, FIRST] = start - 1
                 facts[number, FOLLOWING] = OPEN
                 facts[number, LAST] = NO_RECORD
+            elif home != 0 and facts[number, SEGMENT] != home:
+                facts[number, SEGMENT] = home if facts[number, SEGMENT] == 0 else SHARED
             stored = facts[number, PRINT] & STORED != 0
             same = deletes and not stored
             if not deletes and stored:

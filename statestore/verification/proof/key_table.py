@@ -26,8 +26,6 @@ class KeyTable:
         Which segment a row belongs to.
     store_format
         Layout of the rows.
-    start
-        First offset of the log.
     part, parts
         Which of so many parts of the keys it takes.
 
@@ -37,12 +35,11 @@ class KeyTable:
         Tables (`kernels.py`), filled up to `key_count` and `interval_count` rows.
     """
 
-    def __init__(self, routing: Routing, store_format: AnyFormat, start: int, *, part: int = 0, parts: int = 1) -> None:
+    def __init__(self, routing: Routing, store_format: AnyFormat, *, part: int = 0, parts: int = 1) -> None:
         layout = value_format(store_format)
         self._layout = Layout(
             times_of(layout), routing.suffix_bytes, routing.interval_ms or 0, routing.ignores_deletes, part, parts
         )
-        self._start = start
         self._state = np.zeros(kernels.STATES, np.int64)
         self._state[kernels.STREAM_TIME] = -1
         self._hashes = np.zeros(kernels.AHEAD, np.uint64)
@@ -100,7 +97,15 @@ class KeyTable:
         kernels.find_orphans(_place_of(rows), self.facts, self._table, marks)
         return marks
 
-    def take(self, records: pa.RecordBatch, *, required: bool = True, times_count: bool = True) -> None:
+    def take(
+        self,
+        records: pa.RecordBatch,
+        *,
+        required: bool = True,
+        times_count: bool = True,
+        log_start: int = 0,
+        home: int = 0,
+    ) -> None:
         """Take records of the log: a batch with `changelog.reader.SCHEMA`.
 
         Parameters
@@ -109,6 +114,10 @@ class KeyTable:
             Whether their transactions are committed. Other records may explain a row, but need not be in the store.
         times_count
             Whether they have their producers' timestamps, which the rows have, too.
+        log_start
+            First offset of the log.
+        home
+            Number of the partition of a global table, from 1; 0: the store is not global.
 
         Raises
         ------
@@ -118,8 +127,8 @@ class KeyTable:
         place, row = address_of(records), 0
         while True:
             row, stop = kernels.take_records(
-                place, row, self._start, required, times_count, self._layout, self.facts, self.intervals, self._table,
-                self._hashes, self._state,
+                place, row, log_start, home, required, times_count, self._layout, self.facts, self.intervals,
+                self._table, self._hashes, self._state,
             )  # fmt: skip
             if stop == kernels.DONE:
                 return

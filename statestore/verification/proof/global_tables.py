@@ -1,0 +1,91 @@
+"""Proves which offsets of its topic's partitions a closed global table equals: each partition has its own.
+
+A key belongs to the partition that has its records. Kafka Streams applies the records of a key that several partitions
+have in an unknown order, so such a key is not judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from statestore.bulk.digest import Digest
+from statestore.bulk.routing import routing_of
+from statestore.changelog.topics import LogRange
+from statestore.errors import unreadable_is_damaged
+from statestore.model import TopicPartition
+from statestore.partition.spec import StorePartitionSpec
+from statestore.stores.scan import ScannedDatabase
+from statestore.verification.options import VerifyOptions
+from statestore.verification.proof.kernels import KEY_BYTES, PRINT, RUNS_OF_MEMORY, SEGMENT, SHARED, STORED
+from statestore.verification.proof.key_table import KeyTable
+from statestore.verification.proof.prefix import Prefix, find_prefix
+from statestore.verification.proof.records import LogRecords
+
+
+class GlobalProof(NamedTuple):
+    """The position of a global table in each partition of its topic, as its rows show it.
+
+    Attributes
+    ----------
+    prefixes
+        By partition, the offsets that its keys equal.
+    without_record
+        Rows whose keys have no record in any partition.
+    shared
+        Keys that several partitions have. They are not judged.
+    digest
+        Digest of all rows.
+    """
+
+    prefixes: Mapping[TopicPartition, Prefix]
+    without_record: int
+    shared: int
+    digest: Digest
+
+    @property
+    def is_prefix(self) -> bool:
+        """True if all rows are those of their partitions' committed records at some offsets."""
+        return not self.without_record and all(
+            found.is_prefix and not found.by_optional and not found.orphans for found in self.prefixes.values()
+        )
+
+
+def prove_global(
+    spec: StorePartitionSpec, logs: Mapping[TopicPartition, LogRange], options: VerifyOptions
+) -> GlobalProof | None:
+    """Find the offsets of its topic's partitions that a global table equals; None if its keys need too much memory.
+
+    Raises
+    ------
+    StoreCorruptedError
+        If a row cannot be read.
+    StoreBehindLogStartError
+        If a log's start has moved since it was asked for.
+    """
+    values = spec.store.values
+    table, digest = KeyTable(routing_of(spec.store), values), Digest(values)
+    with unreadable_is_damaged():
+        database = ScannedDatabase(spec.live, values)
+        try:
+            if database.entries() * KEY_BYTES > RUNS_OF_MEMORY * options.run_bytes:
+                return None
+            for batch in database.rows():
+                options.give_way()
+                table.add_rows(0, batch)
+                digest.add_stored(*batch.columns)
+        finally:
+            database.close()
+    numbers = {partition: number for number, partition in enumerate(logs, 1)}  # 0: of no partition so far
+    for partition, log in logs.items():
+        for records in LogRecords(spec, log, options, partition):
+            table.take(records.columns, required=records.required, log_start=log.start, home=numbers[partition])
+    prefixes = {
+        partition: find_prefix(table, max(log.last_stable, log.high_watermark), numbers[partition])
+        for partition, log in logs.items()
+    }
+    homes, stored = (table.facts[: table.key_count, column] for column in (SEGMENT, PRINT))
+    without_record = int(((homes == 0) & (stored & STORED != 0)).sum()) + table.misplaced
+    return GlobalProof(prefixes, without_record, int(np.count_nonzero(homes == SHARED)), digest)

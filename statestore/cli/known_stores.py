@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from statestore import clock
@@ -53,6 +53,7 @@ def keep(
             state_dir,
             [spec for spec in specs if str(spec.store_partition) in whole],
             {store for name, store in tables if name == application},
+            {f"{row.application}/{row.store}/{row.task}": row.committed for row in rows},
         )
         try:
             keep_known(state_dir, application, found, archive)
@@ -66,7 +67,7 @@ def keep(
 def recorded(chosen: Chosen) -> list[dict[str, object]]:
     """Return what was recorded of stores without a definition: their descriptions, and the acknowledged ones."""
     rows: list[dict[str, object]] = [
-        {"application": application, "store": store, **known.model_dump(mode="json", exclude={"segments"})}
+        {"application": application, "store": store, **known.model_dump(mode="json", exclude={"segments", "progress"})}
         for application, stores in chosen.known.items()
         for store, known in stores.items()
     ]
@@ -150,6 +151,7 @@ def _learned(
     state_dir: Path,
     whole: Sequence[StorePartitionSpec],
     tables: Collection[str],
+    committed: Mapping[str, int | None] | None = None,
 ) -> dict[str, KnownStore]:
     return learned(
         chosen.known[application],
@@ -157,6 +159,7 @@ def _learned(
         whole,
         chosen.said,
         clock.now_ms(),
+        committed=committed,
         offsets_beside=shown_layout(state_dir, application).offsets_beside,
         tables=tables,
     )

@@ -242,7 +242,9 @@ def _new_store(found: StorePartitionSpec, to: str, definition: StoreDefinition, 
     A store of ours has the place that its definition gives it, which is that of the other's.
     """
     told = {"application": to, "store": definition, "task": TaskId(found.task.subtopology, number)}
-    return found.model_copy(update={**told, "changelog": None, "archive": None, "segments_seen": ()})
+    return found.model_copy(
+        update={**told, "changelog": None, "archive": None, "segments_seen": (), "progress_seen": ()}
+    )
 
 
 def _entries(asked: PartitionSelection, source: str, to: str) -> tuple[Entry, Entry]:

@@ -13,6 +13,24 @@ from pydantic import BaseModel, ConfigDict
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.hints import Hint
 from statestore.partition.spec import GlobalKind
+from statestore.stores.manifest import DatabaseProgress
+
+
+class StoreProgress(BaseModel):
+    """How far a store had been written when it was last verified.
+
+    Attributes
+    ----------
+    committed
+        Its committed offset; None: it had none.
+    databases
+        By the name of the directory, "" for the only one.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    committed: int | None = None
+    databases: Mapping[str, DatabaseProgress] = {}
 
 
 class KnownStore(BaseModel):
@@ -38,6 +56,8 @@ class KnownStore(BaseModel):
         A user said that it is kept in memory.
     segments
         By task and directory of a segment: the identity of its database.
+    progress
+        By task: how far its databases had been written, and its committed offset then.
     offsets_beside
         Whether its application has its offsets beside its stores, as Kafka Streams before 4.3 has; None: not known.
     is_global
@@ -63,6 +83,7 @@ class KnownStore(BaseModel):
     guessed: bool = True
     in_memory: bool = False
     segments: Mapping[str, Mapping[str, str]] = {}
+    progress: Mapping[str, StoreProgress] = {}
     offsets_beside: bool | None = None
     is_global: bool = False
     global_kind: GlobalKind | None = None

@@ -20,7 +20,7 @@ from statestore.archive.archive import ArchiveSpec
 from statestore.archive.documents import from_document, to_document
 from statestore.archive.layout import shapes, time_ordered_uuid
 from statestore.discovery.hints import Hint
-from statestore.discovery.known_store import KnownStore
+from statestore.discovery.known_store import KnownStore, StoreProgress
 from statestore.discovery.store import DiscoveredStore
 from statestore.durable import read_checked, with_checksum, write_durably
 from statestore.errors import InputError, SnapshotError, about
@@ -29,7 +29,7 @@ from statestore.objects.store import ObjectStore
 from statestore.partition.spec import GLOBAL_TASK, StorePartitionSpec
 from statestore.statedir.lock import is_writable
 from statestore.statedir.paths import known_stores_file
-from statestore.stores.manifest import segment_identities
+from statestore.stores.manifest import progress_of, segment_identities
 from statestore.stores.segment_starts import segment_interval_ms
 
 _MAX_BYTES = 16 * 1024 * 1024
@@ -66,9 +66,14 @@ def read_known(state_dir: Path, application: str, archive: ArchiveSpec | None = 
         raise InputError(f"application {error}") from error
     here = _read_file(known_stores_file(state_dir, application))
     there = {} if archive is None else _read_archive(archive.open(), archive.cluster, application)
-    # Segments are those of this disk.
+    # Segments and databases are those of this disk.
     newer = {
-        name: known.model_copy(update={"segments": here[name].segments if name in here else {}})
+        name: known.model_copy(
+            update={
+                "segments": here[name].segments if name in here else {},
+                "progress": here[name].progress if name in here else {},
+            }
+        )
         for name, known in there.items()
         if name not in here or (known.shown, known.seen_ms) > (here[name].shown, here[name].seen_ms)
     }
@@ -107,6 +112,7 @@ def learned(
     hints: Mapping[str, Hint],
     now_ms: int,
     *,
+    committed: Mapping[str, int | None] | None = None,
     offsets_beside: bool | None = None,
     tables: Collection[str] = (),
 ) -> dict[str, KnownStore]:
@@ -124,6 +130,8 @@ def learned(
         What a user said of stores.
     now_ms
         Wall clock time, ms since the epoch.
+    committed
+        Committed offsets of store partitions, as they are written in reports.
     offsets_beside
         What its state directory shows of the application's version; None: nothing.
     tables
@@ -147,6 +155,7 @@ def learned(
                 # What was built as somebody said shows no more than that.
                 described=store.described if not store.shown or (earlier and earlier.described) else "",
                 segments=earlier.segments if earlier else {},
+                progress=earlier.progress if earlier else {},
                 offsets_beside=layout_known(before) if offsets_beside is None else offsets_beside,
                 is_global=is_global,
                 global_kind=store.global_kind or ("table" if is_global and store.name in tables else None),
@@ -160,9 +169,13 @@ def learned(
         elif store.unknown:
             found[store.name] = KnownStore(unknown=store.unknown, guessed=store.guessed, seen_ms=now_ms, **topic)
     for spec in specs:
-        name = spec.store.name
+        name, task = spec.store.name, str(spec.task)
+        if name in found and not spec.is_global and spec.live.is_dir():
+            offset = (committed or {}).get(str(spec.store_partition))
+            progress = StoreProgress(committed=offset, databases=progress_of(spec.live, segmented=spec.store.segmented))
+            found[name] = found[name].model_copy(update={"progress": {**found[name].progress, task: progress}})
         if name in found and spec.store.segmented and spec.live.is_dir():
-            of_tasks = {**found[name].segments, str(spec.task): segment_identities(spec.live)}
+            of_tasks = {**found[name].segments, task: segment_identities(spec.live)}
             found[name] = found[name].model_copy(update={"segments": of_tasks})
     return found
 

@@ -174,6 +174,8 @@ def discovered_specs(
             described=store.described,
             shown=bool(store.here),
             segments_seen=tuple(store.segments.get(str(task), {}).items()),
+            progress_seen=tuple(seen.databases.items()) if (seen := store.progress.get(str(task))) else (),
+            committed_seen=seen.committed if seen else None,
             global_kind=store.global_kind,
             global_said=store.global_said,
         )

@@ -17,7 +17,7 @@ from statestore.discovery.kind_and_format import (
     says,
     says_otherwise,
 )
-from statestore.discovery.known_store import KnownStore
+from statestore.discovery.known_store import KnownStore, StoreProgress
 from statestore.discovery.log_headers import SUPPRESSED
 from statestore.discovery.shape import StoreShape
 from statestore.discovery.store_directory import LiveStore
@@ -75,6 +75,8 @@ class DiscoveredStore:
         Whether that was concluded from rows and settings of the topic, and so may be wrong.
     segments
         By task and directory of a segment that was seen there: the identity of its database.
+    progress
+        By task: how far it had been written when it was last verified.
     applied
         By changelog partition: the offset of a record that a store here is known to have.
     global_kind, global_said
@@ -98,6 +100,7 @@ class DiscoveredStore:
     unknown: str = ""
     guessed: bool = False
     segments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    progress: Mapping[str, StoreProgress] = field(default_factory=dict)
     applied: Mapping[TopicPartition, int] = field(default_factory=dict)
     global_kind: GlobalKind | None = None
     global_said: bool = False
@@ -163,6 +166,7 @@ def discovered_store(evidence: StoreEvidence, hint: Hint, tasks: Sequence[TaskId
         tasks=tuple(tasks),
         here=frozenset(found.task for found in evidence.here),
         described=_described(evidence, hint),
+        progress={} if known is None else known.progress,
         segments={} if known is None or _has_other_retention(known, hint) else known.segments,
         applied=_known(shape.offsets) if isinstance(shape, StoreShape) else {},
         global_kind=hint.global_kind,

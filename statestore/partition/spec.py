@@ -14,6 +14,7 @@ from statestore.model import StoreFormat, StorePartition, TaskId, TopicPartition
 from statestore.statedir.context import store_context
 from statestore.statedir.paths import TaskPaths, task_paths
 from statestore.stores.api import StoreContext
+from statestore.stores.manifest import DatabaseProgress
 from statestore.stores.segment_starts import left_over_segments, segment_interval_ms
 
 T = TypeVar("T")
@@ -80,6 +81,9 @@ class StorePartitionSpec(BaseModel):
         Whether a directory of the store shows what it is.
     segments_seen
         Segments that were there when it was last verified: directory and identity of the database of each.
+    progress_seen, committed_seen
+        How far its databases had been written when it was last verified, by their directories' names, "" for the only
+        one; and its committed offset then.
     offsets_beside
         Its application is of Kafka Streams from before 4.3: a new store has its offsets in the task's `.checkpoint`.
     headers_ignored
@@ -109,6 +113,8 @@ class StorePartitionSpec(BaseModel):
     described: str = ""
     shown: bool = True
     segments_seen: tuple[tuple[str, str], ...] = ()
+    progress_seen: tuple[tuple[str, DatabaseProgress], ...] = ()
+    committed_seen: int | None = None
     offsets_beside: bool = False
     headers_ignored: bool = False
     global_kind: GlobalKind | None = None

@@ -67,6 +67,7 @@ from statestore.statedir.swap import locked_task
 from statestore.verification.contents import compare_contents, count_rows
 from statestore.verification.logs import Cluster
 from statestore.verification.options import VerifyOptions
+from statestore.verification.proof.bounds import noted, with_lower_bounds
 from statestore.verification.unlogged import verify_unlogged
 
 _log = logging.getLogger(__name__)
@@ -138,7 +139,7 @@ def verify_many(
                     rows.update(zip(part, verified, strict=True))
     except OSError as error:
         raise of_os_error(error) from error
-    return [_with_left_over(specs[at], rows[at]) for at in range(len(specs))]
+    return [noted(specs[at], _with_left_over(specs[at], rows[at])) for at in range(len(specs))]
 
 
 def _with_left_over(spec: StorePartitionSpec, found: VerifyRow) -> VerifyRow:
@@ -196,7 +197,8 @@ def check(spec: StorePartitionSpec, options: VerifyOptions = _SCAN, cluster: Clu
 def _look(spec: StorePartitionSpec, options: VerifyOptions) -> Inspection:
     offsets = options.depth == "offsets"
     contents = not offsets and options.sample is None
-    return inspect(spec, open_sealed=not offsets, contents=contents, between=options.give_way)
+    found = inspect(spec, open_sealed=not offsets, contents=contents, between=options.give_way)
+    return with_lower_bounds(spec, found)
 
 
 def _verify(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) -> VerifyRow:

@@ -1,0 +1,49 @@
+"""Lower bounds of a store's position, which its rows alone cannot show: an earlier state is a prefix of the log, too.
+
+Bounds are the committed offset, the seal (`statedir/seal.py`), and the last verification. Within one database, the last
+sequence number and the number of the next file never fall. If they have fallen since the last verification, an older
+copy of the files was put back.
+"""
+
+from __future__ import annotations
+
+from statestore.changelog.standing import Standing
+from statestore.partition.judgement import Inspection
+from statestore.partition.spec import StorePartitionSpec
+from statestore.reports import Action, Status, VerifyRow
+from statestore.stores.manifest import progress_of
+
+
+def older_databases(spec: StorePartitionSpec) -> list[str]:
+    """Describe each database that is in an earlier state than at the last verification."""
+    seen = dict(spec.progress_seen)
+    here = progress_of(spec.live, segmented=spec.store.segmented) if seen and spec.live.is_dir() else {}
+    return [
+        f"{spec.live / name if name else spec.live} has sequence number {here[name].sequence} and next file "
+        f"{here[name].next_file}, and had {before.sequence} and {before.next_file} when it was last verified"
+        for name, before in seen.items()
+        if name in here and here[name].is_before(before)
+    ]
+
+
+def with_lower_bounds(spec: StorePartitionSpec, seen: Inspection) -> Inspection:
+    """Refuse a store whose files are from before its committed offset: its rows may be those of an earlier offset.
+
+    If its committed offset is older, too, the store lags as a whole, which a replay corrects (`noted`).
+    """
+    if not seen.present or seen.trouble is not None or not (older := older_databases(spec)):
+        return seen
+    if seen.committed is not None and spec.committed_seen is not None and seen.committed < spec.committed_seen:
+        return seen
+    detail = f"an older copy of its files was put back: {'; '.join(older)}; restore the store from its changelog"
+    return seen._replace(trouble=Standing(Status.CORRUPT, Action.FULL, detail))
+
+
+def noted(spec: StorePartitionSpec, found: VerifyRow) -> VerifyRow:
+    """Add to the row of a store that lags that an older copy of it was put back."""
+    if found.status is not Status.LAGGING or spec.committed_seen is None:
+        return found
+    if found.committed is None or found.committed >= spec.committed_seen or not older_databases(spec):
+        return found
+    detail = f"an older copy of the store was put back: it had offset {spec.committed_seen} when it was last verified"
+    return found.model_copy(update={"detail": "; ".join(filter(None, [found.detail, detail]))})

@@ -16,6 +16,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from statestore.errors import StoreCorruptedError, about
+from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY
 
 _BLOCK = 1 << 15
 _HEADER = Struct("<IHB")
@@ -24,9 +25,10 @@ _IDENTITY = b"\x81\x40"
 _FULL, _FIRST, _MIDDLE, _LAST = range(1, 5)
 #: Tags of fields, and what follows them: `v` a varint, `s` a length and so many bytes.
 _NEXT_FILE, _LAST_SEQUENCE, _COLUMN_FAMILY, _NEW_FILE, _ATOMIC_GROUP = 3, 4, 200, 103, 300
+_ADDED_FAMILY = 201
 _FIELDS = {
     1: "s", 2: "v", _NEXT_FILE: "v", _LAST_SEQUENCE: "v", 5: "vs", 6: "vv", 9: "v", 10: "v",
-    _NEW_FILE: "vvvssvv", _COLUMN_FAMILY: "v", 201: "s", 202: "", 203: "v", _ATOMIC_GROUP: "v",
+    _NEW_FILE: "vvvssvv", _COLUMN_FAMILY: "v", _ADDED_FAMILY: "s", 202: "", 203: "v", _ATOMIC_GROUP: "v",
     400: "vvvss", 401: "vvv",
 }  # fmt: skip
 #: Tags of fields that end with fields of their own, and the tag after the last of these.
@@ -121,7 +123,7 @@ def database_progress(directory: Path) -> DatabaseProgress | None:
         if _manifest(directory).stat().st_size > _MOST_BYTES:
             return None
         for change in _changes(directory):
-            for tag, numbers in change:
+            for tag, numbers, _ in change:
                 sequence = numbers[0] if tag == _LAST_SEQUENCE else sequence
                 next_file = numbers[0] if tag == _NEXT_FILE else next_file
         identity = database_identity(directory)
@@ -137,25 +139,27 @@ def progress_of(directory: Path, *, segmented: bool) -> dict[str, DatabaseProgre
     return {name: progress for name, progress in found.items() if progress is not None}
 
 
-def flushed_sequences(directory: Path) -> dict[int, int]:
-    """Return the largest sequence number in the files of each column family, by its number.
+def flushed_sequences(directory: Path) -> dict[str, int]:
+    """Return the largest sequence number in the files of each column family that has some, by its name.
 
     Raises
     ------
     ValueError, OSError
         If the MANIFEST cannot be read.
     """
-    found: dict[int, int] = {}
+    names, found = {0: DEFAULT_COLUMN_FAMILY}, dict[str, int]()
     for change in _changes(directory):
-        family = next((numbers[0] for tag, numbers in change if tag == _COLUMN_FAMILY), 0)
-        for tag, numbers in change:
+        family = next((numbers[0] for tag, numbers, _ in change if tag == _COLUMN_FAMILY), 0)
+        for tag, numbers, text in change:
+            if tag == _ADDED_FAMILY:
+                names[family] = text.decode()
             if tag == _NEW_FILE:  # level, number, size, smallest and largest sequence number
-                found[family] = max(found.get(family, 0), numbers[4])
+                found[names[family]] = max(found.get(names[family], 0), numbers[4])
     return found
 
 
-def _changes(directory: Path) -> Iterator[list[tuple[int, list[int]]]]:
-    """Yield the changes in a MANIFEST: fields, each with its tag and its numbers."""
+def _changes(directory: Path) -> Iterator[list[tuple[int, list[int], bytes]]]:
+    """Yield the changes in a MANIFEST: fields, each with its tag, its numbers, and its last bytes with a length."""
     raw, at, whole = _manifest(directory).read_bytes(), 0, b""
     while at + _HEADER.size <= len(raw):
         if _BLOCK - at % _BLOCK < _HEADER.size:
@@ -175,8 +179,8 @@ def _manifest(directory: Path) -> Path:
     return directory / (directory / "CURRENT").read_text(encoding="utf-8").strip()
 
 
-def _fields(change: bytes) -> list[tuple[int, list[int]]]:
-    found, at = [], 0
+def _fields(change: bytes) -> list[tuple[int, list[int], bytes]]:
+    found, at, text = [], 0, b""
     while at < len(change):
         tag, at = _varint(change, at)
         layout = "s" if tag >= _SKIPPED else _FIELDS.get(tag)
@@ -186,7 +190,7 @@ def _fields(change: bytes) -> list[tuple[int, list[int]]]:
         for one in layout:
             number, at = _varint(change, at)
             if one == "s":
-                at += number
+                text, at = change[at : at + number], at + number
             else:
                 numbers.append(number)
         if tag in _OPEN_FIELDS:
@@ -196,7 +200,7 @@ def _fields(change: bytes) -> list[tuple[int, list[int]]]:
                     break
                 length, at = _varint(change, at)
                 at += length
-        found.append((tag, numbers))
+        found.append((tag, numbers, text))
     return found
 
 

@@ -27,7 +27,7 @@ def test_the_sequence_of_a_database_grows_with_its_writes(tmp_path: Path) -> Non
         written(tmp_path / "db", rows)
         progress = database_progress(tmp_path / "db")
         assert progress is not None
-        assert flushed_sequences(tmp_path / "db")[1] == progress.sequence
+        assert flushed_sequences(tmp_path / "db")["keyValueWithTimestamp"] == progress.sequence
         seen.append(progress)
     assert [found.sequence for found in seen] == [5, 6, 306]
     assert all(before.is_before(after) for before, after in itertools.pairwise(seen))

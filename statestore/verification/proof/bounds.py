@@ -40,10 +40,11 @@ def with_lower_bounds(spec: StorePartitionSpec, seen: Inspection) -> Inspection:
 
 
 def noted(spec: StorePartitionSpec, found: VerifyRow) -> VerifyRow:
-    """Add to the row of a store that lags that an older copy of it was put back."""
+    """Add to the row of a store that lags that it had a later offset at the last verification."""
     if found.status is not Status.LAGGING or spec.committed_seen is None:
         return found
-    if found.committed is None or found.committed >= spec.committed_seen or not older_databases(spec):
+    if found.committed is None or found.committed >= spec.committed_seen:
         return found
-    detail = f"an older copy of the store was put back: it had offset {spec.committed_seen} when it was last verified"
+    offset = spec.committed_seen
+    detail = f"it had offset {offset} when it was last verified: an older copy was put back, or it was rebuilt"
     return found.model_copy(update={"detail": "; ".join(filter(None, [found.detail, detail]))})

@@ -1,8 +1,9 @@
 """Deep verification: a store's rows against the fold of its changelog up to the store's committed offset.
 
-The log is read as in a restore: into memory, or where that is too small into sorted runs in a scratch directory of
-ours. In memory the store's rows are looked up, which tells whether all is the same (in_memory.py). If not, or from
-runs, log and store are read beside each other in key order.
+Most stores are proven to equal their log at some offsets (proof/): this reads store and log once, and sorts nothing. If
+a store cannot be proven, or its rows are not those of its committed offset, the log is read as in a restore: into
+memory, or where that is too small into sorted runs in a scratch directory of ours. Then log and store are compared in
+key order.
 
 What is compared, and what the log can no longer tell, is decided by the rules of exclusions.py.
 """
@@ -18,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.bulk.last_records import LastRecords
 from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import Runs, RunWriter, SegmentRows, merged
 from statestore.bulk.time_ordered import with_end
@@ -48,7 +48,6 @@ from statestore.verification.exclusions import (
     gone_before_ms,
     live_segments,
 )
-from statestore.verification.in_memory import InMemoryComparison
 from statestore.verification.kernels import hashes_of, numbers_in
 from statestore.verification.options import VerifyOptions, nobody_waits
 from statestore.verification.proof.closed import Proof, is_provable, prove
@@ -367,14 +366,6 @@ class _Fold:
             self.give_way()
             yield compared.of_stored(with_end(batch, self._spec.store.store_kind.logged_values_end_with))
 
-    @property
-    def latest(self) -> LastRecords | None:
-        """The last record of every key, if all of them are in memory and as they are compared."""
-        runs = self._runs
-        if self.sample is not None or runs is None or runs.files or self._compared.changes_logged:
-            return None
-        return None if runs.memory is None else runs.memory.latest
-
     def rows(self) -> Iterator[SegmentRows]:
         """Yield the rows that a store restored from the log has, in (segment, key) order."""
         assert self._runs is not None, "the log has been read"
@@ -384,27 +375,6 @@ class _Fold:
                 yield found._replace(batch=compared.of_logged(found.batch))
         except StoreCorruptedError as error:  # our own scratch files: no fault of the store
             raise InvalidStateError(f"sorted runs of {self._spec.partition} cannot be read: {error}") from error
-
-
-def _looked_up(spec: StorePartitionSpec, fold: _Fold) -> Contents | None:
-    """Compare without sorting where the log is in memory; None if that cannot be, or if anything differs."""
-    if fold.latest is None:
-        return None
-    comparison = InMemoryComparison(fold.latest, fold.routing, fold.compared_layout)
-    here = databases(spec)
-    live = live_segments(here, fold.stream_time, fold.routing)
-    for segment, directory in here.items():
-        if live.excludes_stored(segment):
-            _count(spec, segment, directory, fold.give_way)
-            continue
-        try:
-            with ScannedDatabase(directory, spec.store.values) as database:
-                stored = fold.comparable(rows_from_files(database) or database.rows())
-                if not all(comparison.finds(segment, batch) for batch in stored):
-                    return None
-        except OtherLayoutError:
-            return None
-    return comparison.all_found(live.oldest)
 
 
 def _compared_fast(
@@ -469,9 +439,7 @@ def _compared(
 def _compared_records(
     spec: StorePartitionSpec, fold: _Fold, topics: Topics, options: VerifyOptions, scratch: Path
 ) -> Contents:
-    """Compare a store whose rows have the keys of their records, in the fastest of three ways that decides."""
-    if (found := _looked_up(spec, fold)) is not None:
-        return found
+    """Compare a store whose rows have the keys of their records, in the fastest of two ways that decides."""
     allowances = fold.allowances(topics)
     return _compared_fast(spec, fold, allowances, options) or _compared(spec, fold, allowances, options, _stored)
 

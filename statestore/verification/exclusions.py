@@ -4,6 +4,9 @@ Deep verification applies them to Arrow batches (comparison.py), validation to S
 (`jobs/statestore_jobs/frame_exclusions.py`). Each folds the log by itself; the rules and their bounds are these. What
 is not judged is counted.
 
+The proof (proof/) needs none of these rules but the expired segments. They decide about what is compared in key order:
+stores that cannot be proven, samples, and rows whose records compaction has removed. Validation compares so, too.
+
 changed keys
     Keys with later records behind the store's committed offset: compaction may have removed the record that the store
     has. `ROUNDS` bounds how often the log's end is asked for again, as the log goes on while it is read.

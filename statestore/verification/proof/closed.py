@@ -165,7 +165,7 @@ def prove(
     StoreBehindLogStartError
         If the log's start has moved since it was asked for.
     """
-    prove_form = _PROOFS[spec.store.store_kind.row_form]
+    prove_form = _PROOFS[spec.store.row_form]
     return prove_form(spec, databases, log, options, name_orphans, most_passes, claim)
 
 

@@ -193,22 +193,24 @@ def _prove_rows(
     most_passes: int | None,
     claim: int | None,
 ) -> Proof | None:
-    passes = _passes(spec, databases, options)
+    rows = _row_count(spec, databases)
+    # Each pass takes a part of the keys, so that their memory is bounded.
+    passes = 1 + rows * KEY_BYTES // (RUNS_OF_MEMORY * options.run_bytes)
     if most_passes is not None and passes > most_passes:
         return None
     try:
-        found = _prove(spec, databases, log, options, passes, from_files=True, name_orphans=name_orphans)
+        found = _prove(spec, databases, log, options, passes, rows, from_files=True, name_orphans=name_orphans)
     except OtherLayoutError:
         found = None
     else:
         if found is None or not found.unexplained:
             return found
     # RocksDB decides what is damaged, and how.
-    return _prove(spec, databases, log, options, passes, from_files=False, name_orphans=name_orphans)
+    return _prove(spec, databases, log, options, passes, rows, from_files=False, name_orphans=name_orphans)
 
 
-def _passes(spec: StorePartitionSpec, databases: Mapping[int, Path], options: VerifyOptions) -> int:
-    """Return how many passes a proof makes, each over a part of the keys, so that its memory is bounded."""
+def _row_count(spec: StorePartitionSpec, databases: Mapping[int, Path]) -> int:
+    """Return about how many rows a store has."""
     rows = 0
     for directory in databases.values():
         database = ScannedDatabase(directory, spec.store.values)
@@ -216,7 +218,7 @@ def _passes(spec: StorePartitionSpec, databases: Mapping[int, Path], options: Ve
             rows += database.entries()
         finally:
             database.close()
-    return 1 + rows * KEY_BYTES // (RUNS_OF_MEMORY * options.run_bytes)
+    return rows
 
 
 def _prove(
@@ -225,6 +227,7 @@ def _prove(
     log: LogRange,
     options: VerifyOptions,
     parts: int,
+    rows: int,
     *,
     from_files: bool,
     name_orphans: bool,
@@ -232,7 +235,7 @@ def _prove(
     routing, values = routing_of(spec.store), spec.store.values
     proof: Proof | None = None
     for part in range(parts):
-        table = KeyTable(routing, values, part=part, parts=parts)
+        table = KeyTable(routing, values, part=part, parts=parts, rows=rows)
         digests = {segment: Digest(values) for segment in databases}
         with unreadable_is_damaged():
             for segment, directory in databases.items():

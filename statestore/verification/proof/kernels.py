@@ -298,9 +298,11 @@ def take_records(
                     same = fits == 1 and np.int64(found) | _FLAGS == facts[number, PRINT] | _FLAGS
                 else:
                     time = load_i64(place.timestamps + 8 * row)
-                    same = np.int64(xxh64(value, value_size)) | _FLAGS == facts[number, PRINT] | _FLAGS
+                    same = True
                 if same and layout.times != NO_TIMES and times_count:
                     same = facts[number, TIME] == time or facts[number, TIME] == UNKNOWN_TIMESTAMP
+                if same and layout.times != TIMES_BEHIND_HEADERS:  # most records differ in their times
+                    same = np.int64(xxh64(value, value_size)) | _FLAGS == facts[number, PRINT] | _FLAGS
             offset = load_i64(place.offsets + 8 * row)
             if same:
                 explained = facts[number, FIRST] != UNEXPLAINED

@@ -28,6 +28,8 @@ class KeyTable:
         Layout of the rows.
     part, parts
         Which of so many parts of the keys it takes.
+    rows
+        Number of rows to come, so that the tables need not grow.
 
     Attributes
     ----------
@@ -35,7 +37,9 @@ class KeyTable:
         Tables (`kernels.py`), filled up to `key_count` and `interval_count` rows.
     """
 
-    def __init__(self, routing: Routing, store_format: AnyFormat, *, part: int = 0, parts: int = 1) -> None:
+    def __init__(
+        self, routing: Routing, store_format: AnyFormat, *, part: int = 0, parts: int = 1, rows: int = 0
+    ) -> None:
         layout = value_format(store_format)
         self._layout = Layout(
             times_of(layout), routing.suffix_bytes, routing.interval_ms or 0, routing.ignores_deletes, part, parts
@@ -43,8 +47,9 @@ class KeyTable:
         self._state = np.zeros(kernels.STATES, np.int64)
         self._state[kernels.STREAM_TIME] = -1
         self._hashes = np.zeros(kernels.AHEAD, np.uint64)
-        self._table = np.zeros(2 * _SMALLEST, np.uint64)
-        self.facts: Facts = np.empty((_SMALLEST, kernels.COLUMNS), np.int64)
+        keys = max(_SMALLEST, rows // parts + rows // 16)
+        self._table = np.zeros(1 << (2 * keys).bit_length(), np.uint64)
+        self.facts: Facts = np.empty((keys, kernels.COLUMNS), np.int64)
         self.intervals = Intervals(*(np.empty(_SMALLEST, np.int64) for _ in Intervals._fields))
 
     @property

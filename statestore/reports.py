@@ -287,6 +287,9 @@ class Contents(_Row):
         description="of a global table: partition, and first and last offset of a range at which the partition gives "
         "exactly the rows of its keys; empty: not proven",
     )
+    not_proven: Text = Field(
+        default="", description="why the rows were compared in key order, and their offsets are not proven"
+    )
     brokers_timestamps: bool = Field(
         default=False,
         description="the log has the brokers' timestamps, so the timestamps of the store were not compared",

@@ -31,7 +31,7 @@ _FIELDS = {
     _NEW_FILE: "vvvssvv", _COLUMN_FAMILY: "v", _ADDED_FAMILY: "s", 202: "", 203: "v", _ATOMIC_GROUP: "v",
     400: "vvvss", 401: "vvv",
 }  # fmt: skip
-#: Tags of fields that end with fields of their own, and the tag after the last of these.
+#: Tags of fields that end with further fields, and the tag that ends those.
 _OPEN_FIELDS = {_NEW_FILE: 1, 400: 0, 401: 0}
 _SKIPPED = 1 << 13
 #: A longer MANIFEST takes too long to read.
@@ -39,7 +39,7 @@ _MOST_BYTES = 8 << 20
 
 
 class DatabaseProgress(NamedTuple):
-    """How far a database has been written. Of one database, neither number ever falls.
+    """How far a database has been written. Within one database, neither number ever falls.
 
     Attributes
     ----------

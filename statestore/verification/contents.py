@@ -131,7 +131,8 @@ def compare_contents(
     StoreBehindLogStartError
         If the log's start has moved since it was asked for.
     """
-    if (proven := _proven(spec, committed, log, options)) is not None:
+    proven = _proven(spec, committed, log, options)
+    if isinstance(proven, Contents):
         return proven
     scratch = spec.paths.own_dir / "verify" / spec.store.name
     remove_tree(scratch)
@@ -147,18 +148,28 @@ def compare_contents(
             with unreadable_is_damaged():
                 with_all = _compared(spec, fold, fold.allowances(topics), options, _stored)
             found = without_overwritten(found, with_all)
-        return found.model_copy(update={"brokers_timestamps": fold.brokers_timestamps})
+        return found.model_copy(update={"brokers_timestamps": fold.brokers_timestamps, "not_proven": proven})
     finally:
         remove_tree(scratch)
 
 
-def _proven(spec: StorePartitionSpec, committed: int, log: LogRange, options: VerifyOptions) -> Contents | None:
-    """Compare without sorting; None if the store is not proven to equal its log at any offset."""
-    if options.sample is not None or not is_provable(spec):
-        return None
+def _proven(spec: StorePartitionSpec, committed: int, log: LogRange, options: VerifyOptions) -> Contents | str:
+    """Compare without sorting; return the reason if the store is not proven to equal its log at any offset."""
+    if options.sample is not None:
+        return "only a sample is compared"
+    if not is_provable(spec):
+        return "store and log number duplicates independently" if spec.store.retain_duplicates else "custom store"
     proof = prove(spec, databases(spec), log, options, most_passes=_MOST_PASSES, claim=committed)
-    if proof is None or proof.append_times or proof.is_optional or not _is_decided(spec, proof, committed):
-        return None
+    if proof is None:
+        return "the store has too many keys for the memory, or the log has positions in headers"
+    if proof.append_times:
+        return "the log has the brokers' timestamps"
+    if proof.is_optional:
+        return "rows equal records of aborted transactions only"
+    if proof.unexplained:
+        return f"no record explains {proof.unexplained} rows"
+    if not _is_decided(spec, proof, committed):
+        return "no offset is common to all rows" if not proof.offsets else "the store is after its committed offset"
     found = proof.digest
     rows, digest = found.rows, found.hexdigest()
     offsets = tuple((first, last) for first, last in proof.offsets)

@@ -106,7 +106,8 @@ def compare_global(
     StoreBehindLogStartError
         If a log's start has moved since it was asked for.
     """
-    if (proven := _proven(spec, next_offsets, logs, options)) is not None:
+    proven = _proven(spec, next_offsets, logs, options)
+    if isinstance(proven, Contents):
         return proven
     scratch = spec.paths.own_dir / "verify" / spec.store.name
     remove_tree(scratch)
@@ -127,7 +128,7 @@ def compare_global(
         with unreadable_is_damaged(), ScannedDatabase(spec.live, spec.store.values) as database:
             stored = _giving_way(database.rows(), options.give_way)
             comparison.compare(stored, (found.batch for found in merged(topic.runs, topic.routing)))
-        return comparison.contents(None)
+        return comparison.contents(None).model_copy(update={"not_proven": proven})
     finally:
         remove_tree(scratch)
 
@@ -137,20 +138,24 @@ def _proven(
     next_offsets: Mapping[TopicPartition, int | None],
     logs: Mapping[TopicPartition, LogRange],
     options: VerifyOptions,
-) -> Contents | None:
-    """Compare without sorting; None unless the table is proven to equal its topic, and no key has two partitions.
+) -> Contents | str:
+    """Compare without sorting; return the reason if the table is not proven to equal its topic.
 
     Kafka Streams writes a table at least once, so it can contain records after its committed offset.
     """
     proof = prove_global(spec, logs, options)
-    if proof is None or proof.shared or not proof.is_prefix:
-        return None
+    if proof is None:
+        return "the table has too many keys for the memory"
+    if proof.shared:
+        return f"several partitions have {proof.shared} keys in common"
+    if not proof.is_prefix:
+        return "its rows are not those of any offsets"
     found = []
     for partition, prefix in proof.prefixes.items():
         committed = next_offsets.get(partition)
         claim = max(logs[partition].start, committed or 0) - 1
         if prefix.offsets[-1].last < claim:
-            return None
+            return f"the rows of {partition} end at offset {prefix.offsets[-1].last}, before its committed offset"
         found += [(partition.partition, first, last) for first, last in prefix.offsets]
     rows, digest = proof.digest.rows, proof.digest.hexdigest()
     return Contents(

@@ -45,6 +45,7 @@ _CONTENTS = pa.struct(
         pa.field("brokers_timestamps", pa.bool_()),
         pa.field("offsets", pa.list_(pa.list_(pa.int64()))),
         pa.field("partition_offsets", pa.list_(pa.list_(pa.int64()))),
+        pa.field("not_proven", pa.string()),
     ]
 )
 _RESTORE_POINT = pa.struct(

@@ -169,14 +169,14 @@ def _work(spec: StorePartitionSpec, seed: int, begin_ms: int, transactional_id: 
 
 
 class Killed(NamedTuple):
-    """What is known of an application that was killed.
+    """Puts of an application that was killed.
 
     Attributes
     ----------
     puts
         Its puts, in order.
     segments, sequences
-        Of each put: its segment, and the sequence number after it.
+        For each put: its segment, and the sequence number after it.
     offsets
         Changelog offsets of the puts that were logged.
     """
@@ -217,12 +217,12 @@ def run_until_killed(
 
 
 class Expected(NamedTuple):
-    """What a proof must find of one database.
+    """The expected result of a proof of one database.
 
     Attributes
     ----------
     offset
-        Of the last put on disk; None: the last one was never logged.
+        Offset of the last put on disk; None: it was never logged.
     first, last
         The range of offsets around it at which no record changes a row.
     """
@@ -233,7 +233,7 @@ class Expected(NamedTuple):
 
 
 def expected(killed: Killed, spec: StorePartitionSpec, required: Mapping[int, bool], end: int) -> dict[int, Expected]:
-    """Return what a proof must find of each database, by its segment.
+    """Return the expected result for each database, by its segment.
 
     Parameters
     ----------
@@ -265,7 +265,6 @@ def _expected(killed: Killed, segment: int, flushed: int, required: Mapping[int,
         elif rows.pop(one.key, None) is None:
             continue
         first = position if position is not None else first
-    # A put that was logged, and of which nothing is noted, is not in any file.
     for one in later:
         if one.number >= len(killed.offsets):
             break

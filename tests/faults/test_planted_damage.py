@@ -48,7 +48,7 @@ ABORTED = b"aborted"
 
 
 class Damaged(NamedTuple):
-    """An application whose store is damaged, and intact copies of the store, of now and of 100 records before."""
+    """An application whose store is damaged, and two intact copies: the current store, and the one 100 records before."""
 
     application: Application
     spec: StorePartitionSpec

@@ -184,3 +184,14 @@ def test_a_damaged_store_that_was_left_open_is_rebuilt(bootstrap_servers: str, t
     done = application.restore()
     assert (done.outcome, done.mode, done.before) == ("restored", "full", Status.UNCLEAN)
     assert application.verify("deep").status is Status.OK
+
+
+def test_the_report_states_why_a_store_is_not_proven(bootstrap_servers: str, tmp_path: Path) -> None:
+    store = ALL_STORES["window with duplicates"]
+    application = logged(bootstrap_servers, tmp_path, store, changes(store, 100, seed=4))
+    application.restore("full")
+    found = application.verify("deep")
+    assert found.status is Status.OK
+    assert found.contents is not None
+    assert found.contents.offsets == ()
+    assert found.contents.not_proven == "store and log number duplicates independently"

@@ -8,7 +8,19 @@ import pytest
 
 from statestore.changelog.topics import Topics, changelog_config
 from statestore.formats.offsets import COLUMN_FAMILY, STATUS_CLOSED, STATUS_OPEN
-from statestore.formats.versioned_row import LATEST, decode_row_key, encode_latest
+from statestore.formats.versioned_put import appended
+from statestore.formats.versioned_row import (
+    LATEST,
+    Version,
+    decode_latest,
+    decode_row_key,
+    decode_segment_row,
+    default_segment_interval_ms,
+    encode_latest,
+    encode_segment_row,
+    row_key,
+    segment_of,
+)
 from statestore.reports import Action, Status
 from statestore.statedir.seal import break_seal
 from statestore.stores.rocksdb import RocksDB
@@ -18,7 +30,15 @@ from statestore.verification.options import VerifyOptions
 from statestore.verification.proof.closed import Proof, prove
 from tests.integration import broker
 from tests.integration.support import Application
-from tests.integration.test_versioned_jobs import BEGIN, MINUTE, VERSIONED, answers, stream_time_of, versions
+from tests.integration.test_versioned_jobs import (
+    BEGIN,
+    MINUTE,
+    RETENTION_MS,
+    VERSIONED,
+    answers,
+    stream_time_of,
+    versions,
+)
 from tests.integration.test_versioned_jobs import rows as stored_rows
 
 PROCESSOR = "tests.integration.test_versioned_jobs:keep"
@@ -73,7 +93,7 @@ def test_the_position_of_a_versioned_store_is_found_without_its_offset(applicati
     broker.transaction(application.servers, application.changelog, changed, timestamp=BEGIN + 60 * MINUTE)
     found = proof_of(application, committed)
     assert found.equals_at(committed)
-    assert found.replay_from == committed + 2 + 3 + 3  # behind its marker, and two transactions with theirs
+    assert found.replay_from == committed + 2 + 3 + 3  # after three transactions, each with a marker
     assert not found.equals_at(found.replay_from)
     assert found.prefixes[0].orphans == found.unexplained == 0
 
@@ -116,6 +136,26 @@ def test_a_versioned_store_that_was_left_open_is_caught_up(application: Applicat
     assert application.verify("deep").status is Status.OK
     assert application.restore("full", force=True).mode == "full"
     assert list(answers(application, stream_time)) == caught_up
+
+
+def test_a_put_that_was_killed_before_its_latest_value_is_completed(application: Application) -> None:
+    rows = versions(300, 6)
+    application.process(rows)
+    here, time = stored_rows(application), BEGIN + 61 * MINUTE
+    raw_key = a_latest_row(application)
+    key = decode_row_key(raw_key)[1]
+    begun, value = decode_latest(here[raw_key])
+    segment = segment_of(time, default_segment_interval_ms(RETENTION_MS))
+    row = here.get(row_key(segment, key))
+    moved = appended(None if row is None else decode_segment_row(row), Version(begun, value), time)
+    broker.transaction(application.servers, application.changelog, [(key, b"1")], timestamp=time)
+    rewrite(application, None, {row_key(segment, key): encode_segment_row(moved)})
+    done = application.restore(label="caught up")
+    assert (done.mode, done.records) == ("tail", 1)
+    caught_up = list(answers(application, time))
+    assert application.verify("deep").status is Status.OK
+    application.restore("full", force=True)
+    assert list(answers(application, time)) == caught_up
 
 
 def test_a_torn_versioned_store_is_rebuilt(application: Application) -> None:

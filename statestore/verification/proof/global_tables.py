@@ -1,7 +1,7 @@
 """Proves which offsets of its topic's partitions a closed global table equals: each partition has its own.
 
-A key belongs to the partition that has its records. Kafka Streams applies the records of a key that several partitions
-have in an unknown order, so such a key is not judged.
+A key belongs to the partition that has its records. If several partitions have a key, Kafka Streams applies their
+records in an unknown order, so this key is not judged.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def prove_global(
                 digest.add_stored(*batch.columns)
         finally:
             database.close()
-    numbers = {partition: number for number, partition in enumerate(logs, 1)}  # 0: of no partition so far
+    numbers = {partition: number for number, partition in enumerate(logs, 1)}  # 0: no record so far
     for partition, log in logs.items():
         for records in LogRecords(spec, log, options, partition):
             table.take(records.columns, required=records.required, log_start=log.start, home=numbers[partition])

@@ -44,7 +44,7 @@ _FLAGS = 3
 #: `FOLLOWING`, if no later record differs.
 UNEXPLAINED = NO_RECORD = -(1 << 62)
 OPEN = (1 << 63) - 1
-#: A segment's start that none has: of keys that several partitions of a global table's topic have.
+#: In `SEGMENT`: several partitions of a global table's topic have the key.
 SHARED = -1
 #: Memory for each key while it grows, and how many times the memory of a sorted run all of them may have.
 KEY_BYTES = 110

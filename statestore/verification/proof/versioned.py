@@ -5,7 +5,7 @@ stores (prefix.py). Three things differ:
 
 - Versions that are valid until before the oldest time whose history is kept are not compared. The value at that time is
   one row, whatever its timestamp is: the newest of these records counts.
-- A delete of what is absent leaves no row. It is explained if the store has no value at that time.
+- A delete without an earlier value leaves no row. It is explained if the store has no value at that time.
 - A record that was late when it was logged need not be in the store.
 
 Kafka Streams writes a segment before the latest value. If it is killed between the two, the version that is in both
@@ -187,7 +187,7 @@ class _Row:
 
 
 class VersionRows:
-    """All rows of a store and of its log, of which few are held at a time."""
+    """All rows of a store and of its log; few are in memory at a time."""
 
     def __init__(self, log: LogRange, oldest_ms: int) -> None:
         self._end = max(log.last_stable, log.high_watermark)

@@ -48,7 +48,7 @@ ABORTED = b"aborted"
 
 
 class Damaged(NamedTuple):
-    """An application whose store is damaged, and two intact copies: the current store, and the one 100 records before."""
+    """An application whose store is damaged, with two intact copies: the current store, and its state before."""
 
     application: Application
     spec: StorePartitionSpec

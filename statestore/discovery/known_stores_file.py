@@ -100,7 +100,9 @@ def keep_known(
     if archive is None:
         return
     objects = archive.open()
-    if _without_time(_read_archive(objects, archive.cluster, application)) != _without_time(stores):
+    # It changes with each write of a store, and says nothing about another disk.
+    content = KnownStores(stores={name: known.model_copy(update={"progress": {}}) for name, known in stores.items()})
+    if _without_time(_read_archive(objects, archive.cluster, application)) != _without_time(content.stores):
         name = f"{shapes(archive.cluster, application)}/{time_ordered_uuid(clock.now_ms())}.json"
         objects.create(name, to_document(content, _KIND))
 

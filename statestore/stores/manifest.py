@@ -35,7 +35,7 @@ _FIELDS = {
 _OPEN_FIELDS = {_NEW_FILE: 1, 400: 0, 401: 0}
 _SKIPPED = 1 << 13
 #: A longer MANIFEST takes too long to read.
-_MOST_BYTES = 8 << 20
+_MOST_BYTES = 64 << 20
 
 
 class DatabaseProgress(NamedTuple):
@@ -122,10 +122,12 @@ def database_progress(directory: Path) -> DatabaseProgress | None:
     try:
         if _manifest(directory).stat().st_size > _MOST_BYTES:
             return None
-        for change in _changes(directory):
-            for tag, numbers, _ in change:
-                sequence = numbers[0] if tag == _LAST_SEQUENCE else sequence
-                next_file = numbers[0] if tag == _NEXT_FILE else next_file
+        for change in reversed(list(_changes(directory))):  # each of the two only grows
+            for tag, numbers, _ in _fields(change):
+                sequence = max(sequence, numbers[0]) if tag == _LAST_SEQUENCE else sequence
+                next_file = max(next_file, numbers[0]) if tag == _NEXT_FILE else next_file
+            if sequence and next_file:
+                break
         identity = database_identity(directory)
     except (OSError, ValueError, IndexError):
         return None
@@ -148,7 +150,7 @@ def flushed_sequences(directory: Path) -> dict[str, int]:
         If the MANIFEST cannot be read.
     """
     names, found = {0: DEFAULT_COLUMN_FAMILY}, dict[str, int]()
-    for change in _changes(directory):
+    for change in map(_fields, _changes(directory)):
         family = next((numbers[0] for tag, numbers, _ in change if tag == _COLUMN_FAMILY), 0)
         for tag, numbers, text in change:
             if tag == _ADDED_FAMILY:
@@ -158,8 +160,8 @@ def flushed_sequences(directory: Path) -> dict[str, int]:
     return found
 
 
-def _changes(directory: Path) -> Iterator[list[tuple[int, list[int], bytes]]]:
-    """Yield the changes in a MANIFEST: fields, each with its tag, its numbers, and its last bytes with a length."""
+def _changes(directory: Path) -> Iterator[bytes]:
+    """Yield the changes in a MANIFEST."""
     raw, at, whole = _manifest(directory).read_bytes(), 0, b""
     while at + _HEADER.size <= len(raw):
         if _BLOCK - at % _BLOCK < _HEADER.size:
@@ -172,7 +174,7 @@ def _changes(directory: Path) -> Iterator[list[tuple[int, list[int], bytes]]]:
         whole = payload if kind in (_FULL, _FIRST) else whole + payload
         at += _HEADER.size + length
         if kind in (_FULL, _LAST):
-            yield _fields(whole)
+            yield whole
 
 
 def _manifest(directory: Path) -> Path:
@@ -180,6 +182,7 @@ def _manifest(directory: Path) -> Path:
 
 
 def _fields(change: bytes) -> list[tuple[int, list[int], bytes]]:
+    """Return the fields of a change, each with its tag, its numbers, and the last bytes that have a length."""
     found, at, text = [], 0, b""
     while at < len(change):
         tag, at = _varint(change, at)

@@ -9,13 +9,14 @@ import pytest
 from statestore.archive.archive import ArchiveSpec
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.hints import Hint
-from statestore.discovery.known_store import KnownStore
+from statestore.discovery.known_store import KnownStore, StoreProgress
 from statestore.discovery.known_stores_file import keep_known, learned, read_known
 from statestore.discovery.store import DiscoveredStore
 from statestore.errors import InputError
 from statestore.model import StoreFormat, TaskId
 from statestore.partition.spec import ChangelogSpec
 from statestore.statedir.paths import known_stores_file
+from statestore.stores.manifest import DatabaseProgress
 
 HOUR = 3_600_000
 WINDOWS = StoreDefinition(
@@ -127,3 +128,14 @@ def test_the_same_is_not_kept_twice(tmp_path, archive):
 def test_a_name_that_leaves_the_directory_is_refused(tmp_path):
     with pytest.raises(InputError, match="not a valid name"):
         read_known(tmp_path, "../app")
+
+
+def test_progress_is_kept_on_this_disk_only(tmp_path, archive):
+    progress = {"1_0": StoreProgress(committed=7, databases={"": DatabaseProgress("identity", 5, 9)})}
+    here = {"w": KnownStore(described="here", progress=progress, seen_ms=5)}
+    keep_known(tmp_path, "app", here, archive)
+    assert read_known(tmp_path, "app", archive) == here
+    assert read_known(tmp_path / "elsewhere", "app", archive)["w"].progress == {}
+    later = {"1_0": StoreProgress(committed=8, databases={"": DatabaseProgress("identity", 6, 9)})}
+    keep_known(tmp_path, "app", {"w": here["w"].model_copy(update={"progress": later})}, archive)
+    assert len(list((tmp_path / "archive" / "shapes").rglob("*.json"))) == 1

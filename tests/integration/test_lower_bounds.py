@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from statestore.cli.app import main
 from statestore.formats.checkpoint_file import write
 from statestore.formats.offsets import STATUS_CLOSED
 from statestore.partition.spec import StorePartitionSpec
@@ -88,3 +91,26 @@ def test_a_database_that_was_written_since_is_as_good_as_before(application: App
     before = dict(spec.progress_seen)[""]
     assert before.is_before(after)
     assert not after.is_before(before)
+
+
+def test_the_command_records_how_far_a_store_was_written(
+    application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    spec = application.store_spec()
+    monkeypatch.setenv("STATESTORE_BOOTSTRAP_SERVERS", spec.bootstrap_servers)
+    monkeypatch.setenv("STATESTORE_STATE_DIR", str(spec.state_dir))
+    arguments = ["--application", spec.application, "--store", f"{spec.store.name}:kind=key-value,format=plain"]
+
+    def verified() -> list[dict[str, Any]]:
+        monkeypatch.setattr("sys.argv", ["statestore", "verify", *arguments, "--json", "-"])
+        with pytest.raises(SystemExit):
+            main()
+        rows: list[dict[str, Any]] = json.loads(capfd.readouterr().out)["rows"]
+        return rows
+
+    [before] = verified()
+    assert before["status"] == "OK", before
+    put_back(spec, tmp_path / "earlier", before["committed"])
+    [after] = verified()
+    assert (after["status"], after["action"]) == ("CORRUPT", "full")
+    assert "an older copy of its files was put back" in after["detail"]

@@ -363,6 +363,13 @@ class VerifyRow(StorePartitionRow):
     seconds: float = 0.0
 
     @property
+    def waits_for_loss(self) -> bool:
+        """True if a rebuild would repair the store, and only what it would lose is in the way."""
+        never = (Status.UNKNOWN_FORMAT, Status.REPARTITIONED)
+        likely = self.action is Action.BY_HAND and self.loss is Loss.LIKELY
+        return likely and self.status not in never and self.topic_id is not None
+
+    @property
     def judged(self) -> bool:
         """True if the status says how the store is."""
         return self.status is not Status.UNKNOWN_FORMAT and not self.acknowledged

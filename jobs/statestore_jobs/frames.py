@@ -23,7 +23,6 @@ from statestore.changelog.topics import LogRange, Topics, append_time_refused
 from statestore.errors import LockedError, RetryError
 from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP
 from statestore.model import TopicPartition
-from statestore.partition.archived import lives_in_archive
 from statestore.partition.spec import StorePartitionSpec
 from statestore.verification.exclusions import ROUNDS, deletes_may_be_gone
 from statestore_jobs.frame_exclusions import (
@@ -176,7 +175,7 @@ def _why_not_judged(spec: StorePartitionSpec) -> str | None:
             return "it is only in memory, and a versioned store is not the fold of its changelog's last records"
     if not spec.store.logged:
         return "it has no changelog (logged: false), so there is nothing that its rows could be compared with"
-    if not spec.store.files_are_known and lives_in_archive(spec):
+    if not spec.store.files_are_known and spec.home.in_archive:
         return "it is a custom store on nodes with their own disks: its files in the archive have an unknown format"
     return None
 

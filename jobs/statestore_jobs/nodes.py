@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 
 from statestore.errors import StateStoreError
-from statestore.partition.archived import adopt_shape, archived_records, lives_in_archive
+from statestore.partition.archived import adopt_shape, archived_records
 from statestore.recovery.bringing import bring_stores, may_be_brought
 from statestore.recovery.copies import clean_copies
 from statestore.recovery.spec import QUARANTINE_KEPT_S
@@ -33,7 +33,7 @@ def run_here(spec: TaskSpec, label: str, run_bytes: int, quarantine_s: float = Q
     """
     if not any(map(may_be_brought, spec.stores_on_disk)):
         return run_task(spec)
-    node_local = any(map(lives_in_archive, spec.stores_on_disk))
+    node_local = any(store.home.in_archive for store in spec.stores_on_disk)
     started = time.monotonic()
     try:
         if node_local and (offset := _idle_elsewhere(spec)) is not None:

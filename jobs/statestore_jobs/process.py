@@ -23,7 +23,7 @@ from statestore.metastore.definition_files import select
 from statestore.metastore.metastore import Metastore
 from statestore.model import TopicPartition
 from statestore.objects.path import Location
-from statestore.partition.archived import hosts_of, lives_in_archive
+from statestore.partition.archived import hosts_of
 from statestore.progress.display import shown
 from statestore.progress.files import remove_progress
 from statestore.reports import Failure, JobReport, ProcessReport, ProcessRow, SnapshotSetRow
@@ -133,7 +133,7 @@ def _claims(topics: Topics, applications: Sequence[ApplicationDefinition]) -> Ma
 def _hosts(specs: Sequence[TaskSpec]) -> list[str | None]:
     """Return which host ran each task last, where each has a disk of its own; empty: it does not matter."""
     first = {at: stores[0] for at, spec in enumerate(specs) if (stores := spec.stores_on_disk)}
-    if not first or not all(map(lives_in_archive, first.values())):
+    if not first or not all(store.home.in_archive for store in first.values()):
         return []
     try:
         found = dict(zip(first, hosts_of(list(first.values())), strict=True))

@@ -22,7 +22,7 @@ from statestore.errors import InputError, StateStoreError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definition_files import select
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.planning import require_disk_for_all
+from statestore.recovery.disk_space import require_disk_for_all
 from statestore.recovery.run import advised, require_as_many_as_tasks, restore_specs, run_restore
 from statestore.reports import JobReport, RestorePlanReport, RestoreReport, VerifyReport, read_report
 from statestore.requests.restore import RestoreRequest

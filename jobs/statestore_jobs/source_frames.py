@@ -14,7 +14,7 @@ from statestore.changelog.reader import LogReader
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import RebuildError, UnknownFormatError, of_os_error
 from statestore.kinds.kind import by_form
-from statestore.partition.archived import lives_in_archive, look_into_archive
+from statestore.partition.archived import look_into_archive
 from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.swap import locked_task
@@ -53,7 +53,7 @@ def read_offset(spec: StorePartitionSpec) -> Reading:
     RetryError
         If the task is in use, or its directory cannot be had: that says nothing about the store.
     """
-    if lives_in_archive(spec):
+    if spec.home.in_archive:
         return _read_snapshot(spec)
     try:
         with locked_task(spec.paths, spec.lock_wait_s, reading=True):
@@ -158,7 +158,7 @@ def store_options(specs: Sequence[StorePartitionSpec], read: Literal["locked", "
     """Options of `state_store` that name partitions of a store; `read` is how they are read where they lie."""
     store = specs[0].store
     archive = specs[0].archive
-    if archive is not None and lives_in_archive(specs[0]):
+    if archive is not None and specs[0].home.in_archive:
         return {
             "archive": archive.url,
             "archive_timeout_s": str(archive.timeout_s),

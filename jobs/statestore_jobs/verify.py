@@ -19,14 +19,15 @@ from statestore.errors import StateStoreError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definition_files import select
 from statestore.partition.grouping import by_task, in_order
-from statestore.partition.judgement import not_now
 from statestore.partition.spec import StorePartitionSpec
+from statestore.partition.verdict import locked
 from statestore.reports import Status, VerifyReport, VerifyRow
 from statestore.requests.verify import Depth, VerifyRequest
 from statestore.verification.acknowledged import with_acknowledged
 from statestore.verification.check import undetermined, verify_many
 from statestore.verification.history import write_history
 from statestore.verification.options import VerifyOptions
+from statestore.verification.report_row import report_row
 from statestore.verification.restore_points import with_restore_points
 from statestore_jobs.entry import run_job, spark_session
 from statestore_jobs.parallel import run_each
@@ -111,7 +112,7 @@ def _looked_at(
 
 
 def _lost(part: Sequence[StorePartitionSpec], error: StateStoreError) -> _Rows:
-    return _Rows(rows=tuple(not_now(spec, error) for spec in part), lost=True)
+    return _Rows(rows=tuple(report_row(spec, locked(error), "scan") for spec in part), lost=True)
 
 
 def split(items: Sequence[T], parts: int) -> list[Sequence[T]]:

@@ -8,15 +8,25 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from statestore.changelog.topics import LogRange
-from statestore.reports import Action, Status
+from statestore.reports import Status
 
 
 class Standing(NamedTuple):
-    """A status with what follows from it. `Status.LAGGING` means only that records may be left to read."""
+    """The standing of a store by its offsets.
+
+    Attributes
+    ----------
+    status
+        `Status.LAGGING` means only that records may be left to read.
+    detail
+        The evidence.
+    catches_up
+        A lagging store becomes complete if the rest of its log is replayed. If not, deletes may be missing from it.
+    """
 
     status: Status
-    action: Action
     detail: str
+    catches_up: bool = False
 
 
 def standing(
@@ -60,7 +70,7 @@ def standing(
     Returns
     -------
     Standing
-        OK if the log has nothing beyond the committed offset; LAGGING if it may have, with the way to catch up.
+        OK if the log has nothing beyond the committed offset; LAGGING if it may have.
 
     Notes
     -----
@@ -70,40 +80,37 @@ def standing(
     if recorded_topic_id is not None and recorded_topic_id != topic_id:
         return Standing(
             Status.REPLACED,
-            Action.FULL,
             f"the changelog has topic id {topic_id}, the store belongs to {recorded_topic_id}: the topic was recreated",
         )
     if committed is None:
         if log.start >= log.last_stable and empty:
-            return Standing(Status.OK, Action.NONE, "nothing logged yet")
+            return Standing(Status.OK, "nothing logged yet")
         if empty:
-            return Standing(Status.LAGGING, Action.TAIL, "nothing of the changelog is in the store yet")
-        return Standing(Status.LAGGING, Action.FULL, "the store has rows, but how far it is was never committed")
+            return Standing(Status.LAGGING, "nothing of the changelog is in the store yet", catches_up=True)
+        return Standing(Status.LAGGING, "the store has rows, but how far it is was never committed")
     unseen = next_offset(committed, seen_end)
     if unseen > log.high_watermark:
         seen = f"committed offset {committed}" if unseen == committed + 1 else f"the last offset seen, {unseen - 1},"
-        return Standing(Status.AHEAD, Action.FULL, f"{seen} is at or beyond the log's end {log.high_watermark}")
+        return Standing(Status.AHEAD, f"{seen} is at or beyond the log's end {log.high_watermark}")
     if unseen < log.start:
         return Standing(
             Status.TRUNCATED,
-            Action.FULL,
             f"offsets {unseen} to {log.start - 1} are gone from the log: what they held may be lost",
         )
     if unseen >= log.last_stable:
-        return Standing(Status.OK, Action.NONE, "")
+        return Standing(Status.OK, "")
     to_read = f"offsets {unseen} to {log.last_stable - 1} are to be read"
     if compacted and (caught_up_ms is None or now_ms - caught_up_ms >= delete_retention_ms):
         since = "never" if caught_up_ms is None else f"{(now_ms - caught_up_ms) // 1000} s ago"
         old = f"the store was last known intact {since}, tombstones are kept for {delete_retention_ms // 1000} s"
         if not may_be_rebuilt:
             detail = f"{to_read}; {old}: keys whose deletes are gone from the log stay in the store"
-            return Standing(Status.LAGGING, Action.TAIL, detail)
+            return Standing(Status.LAGGING, detail, catches_up=True)
         return Standing(
             Status.LAGGING,
-            Action.FULL,
             f"{old}: deletes may be gone from the log, so replaying its tail could bring deleted keys back",
         )
-    return Standing(Status.LAGGING, Action.TAIL, to_read)
+    return Standing(Status.LAGGING, to_read, catches_up=True)
 
 
 def next_offset(committed: int, seen_end: int | None) -> int:

@@ -21,7 +21,7 @@ from statestore.errors import RetryError
 from statestore.garbage import keep_all
 
 if TYPE_CHECKING:
-    from statestore.recovery.many import Runner
+    from statestore.recovery.runner import Runner
 
 S = TypeVar("S")
 R = TypeVar("R")

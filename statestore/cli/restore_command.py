@@ -63,7 +63,7 @@ def restore(
     from statestore.cli.archives import archive_of_stores
     from statestore.cli.selection import choose
     from statestore.metrics.export import export_report
-    from statestore.recovery.planning import require_disk_for_all
+    from statestore.recovery.disk_space import require_disk_for_all
     from statestore.recovery.run import restore_specs, run_restore
     from statestore.reports import RestorePlanReport, RestorePlanRow, RestoreRow
 

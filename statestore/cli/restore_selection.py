@@ -14,10 +14,10 @@ from statestore.discovery.log_headers import was_taken_in
 from statestore.discovery.older_versions import has_offsets_beside, shown_layout
 from statestore.discovery.store import DiscoveredStore
 from statestore.errors import InputError, LockedError, NotJudgedError, RetryError, UnknownFormatError
+from statestore.partition.plan import refused_global
 from statestore.partition.release import ReleaseRow
 from statestore.partition.rollback import RollbackRow
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.global_mode import require_table
 from statestore.recovery.run import advised, require_as_many_as_tasks
 from statestore.reports import (
     ArchivedRow,
@@ -77,8 +77,8 @@ def stores_to_restore(
         print(f"statestore: {store.label} is skipped: {store.problem}", file=sys.stderr)
     others = [spec for spec in chosen.specs if spec.is_global and spec.global_kind != "table"]
     for spec in others:
-        if spec.store.name in chosen.named:
-            require_table(spec)
+        if spec.store.name in chosen.named and (refused := refused_global(spec)) is not None:
+            raise refused
         print(
             f"statestore: {spec.store_partition} is skipped: Kafka Streams fills it at startup, and it is not known "
             "to be a global table",

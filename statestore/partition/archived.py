@@ -20,15 +20,14 @@ from statestore.archive.grown_from import continuing
 from statestore.archive.layout import StoreDirectory
 from statestore.archive.manifest import Manifest
 from statestore.archive.snapshots import History, histories, history, missing_files, readable
-from statestore.changelog.standing import Standing
 from statestore.durable import write_durably
 from statestore.objects.store import ObjectStore
+from statestore.partition.facts import DiskFacts, LastKnown, Trouble
 from statestore.partition.generations import snapshot_directory
-from statestore.partition.inspection import had
-from statestore.partition.judgement import Had, Inspection
+from statestore.partition.inspection import known_of_store
 from statestore.partition.snapshots import SHAPE, newest_snapshot, unlike
 from statestore.partition.spec import StorePartitionSpec
-from statestore.reports import Action, Status
+from statestore.reports import Status
 from statestore.statedir.record import StoreRecord, write_record
 from statestore.statedir.scratch import default_scratch, scratch_directory
 
@@ -48,16 +47,8 @@ class ArchivedStore(NamedTuple):
         The newest that can be used; None: there is none.
     """
 
-    seen: Inspection
+    seen: DiskFacts
     snapshot: Manifest | None
-
-
-def lives_in_archive(spec: StorePartitionSpec) -> bool:
-    """Tell whether the archive has the store, and what lies on a disk is a copy.
-
-    The store of an application without a definition is where that runs, whose snapshots are of its log.
-    """
-    return spec.archive is not None and spec.archive.node_local and spec.owned and not spec.is_global
 
 
 def look_into_archive(specs: Sequence[StorePartitionSpec], *, look_at_files: bool) -> list[ArchivedStore]:
@@ -90,7 +81,7 @@ def known_of(spec: StorePartitionSpec) -> Manifest | None:
     return newest_snapshot(objects, history(objects, snapshot_directory(spec, spec.archive)))
 
 
-def with_archived_evidence(specs: Sequence[StorePartitionSpec], seen: Sequence[Inspection]) -> list[Inspection]:
+def with_archived_evidence(specs: Sequence[StorePartitionSpec], seen: Sequence[DiskFacts]) -> list[DiskFacts]:
     """Return inspections; if nothing is known of a store, its newest snapshot is its record, suspect or not.
 
     A store that lives in the archive is left out: here is only a copy, which is judged as one.
@@ -103,7 +94,7 @@ def with_archived_evidence(specs: Sequence[StorePartitionSpec], seen: Sequence[I
     found = list(seen)
     groups: dict[ArchiveSpec, list[int]] = {}
     for at, spec in enumerate(specs):
-        if spec.archive is not None and seen[at].had.is_unknown and not lives_in_archive(spec) and not spec.is_global:
+        if spec.archive is not None and seen[at].known.is_unknown and not spec.home.in_archive and not spec.is_global:
             groups.setdefault(spec.archive, []).append(at)
     for archive, members in groups.items():
         objects = archive.open()
@@ -111,11 +102,11 @@ def with_archived_evidence(specs: Sequence[StorePartitionSpec], seen: Sequence[I
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for at, known in zip(members, pool.map(partial(_had_by_snapshots, objects), listed), strict=True):
                 if known is not None:
-                    found[at] = found[at]._replace(record=known.record, had=known)
+                    found[at] = found[at]._replace(record=known.record, known=known)
     return found
 
 
-def had_by_archive(spec: StorePartitionSpec) -> Had | None:
+def had_by_archive(spec: StorePartitionSpec) -> LastKnown | None:
     """Return the content of a store by its newest snapshot; None if it has none, or there is no archive.
 
     Raises
@@ -129,12 +120,12 @@ def had_by_archive(spec: StorePartitionSpec) -> Had | None:
     return _had_by_snapshots(objects, history(objects, snapshot_directory(spec, spec.archive)))
 
 
-def _had_by_snapshots(objects: ObjectStore, found: History) -> Had | None:
+def _had_by_snapshots(objects: ObjectStore, found: History) -> LastKnown | None:
     newest = newest_snapshot(objects, found)
     if newest is not None:
-        return had(newest.record, newest.committed, anything=newest.committed is not None)
+        return known_of_store(newest.record, newest.committed, anything=newest.committed is not None)
     unreadable = any(one.name.generation == found.generation for one in found.snapshots)
-    return Had(anything=True) if unreadable else None
+    return LastKnown(anything=True) if unreadable else None
 
 
 def listed_histories(objects: ObjectStore, cluster: str, directories: Sequence[StoreDirectory]) -> list[History]:
@@ -157,35 +148,48 @@ def _look(objects: ObjectStore, look_at_files: bool, spec: StorePartitionSpec, f
     snapshot = next(readable(objects, found.usable, refused), None)
     if snapshot is None:
         return ArchivedStore(_without_snapshot(objects, found, refused), None)
-    known = had(snapshot.record, snapshot.committed, anything=snapshot.committed is not None)
+    known = known_of_store(snapshot.record, snapshot.committed, anything=snapshot.committed is not None)
     trouble = _trouble(objects, spec, snapshot, look_at_files=look_at_files)
     empty = snapshot.committed is None
-    seen = Inspection(
-        present=True, committed=snapshot.committed, empty=empty, record=snapshot.record, trouble=trouble, had=known
+    seen = DiskFacts(
+        present=True,
+        committed=snapshot.committed,
+        empty=empty,
+        record=snapshot.record,
+        trouble=trouble,
+        known=known,
+        installed_by=snapshot.by_hand,
     )
     return ArchivedStore(seen, snapshot)
 
 
-def _without_snapshot(objects: ObjectStore, found: History, refused: Sequence[str]) -> Inspection:
+def _without_snapshot(objects: ObjectStore, found: History, refused: Sequence[str]) -> DiskFacts:
     """Say what is known of a store without a usable snapshot: those that are suspect are evidence all the same."""
     evidence = newest_snapshot(objects, found)
-    trouble = Standing(Status.CORRUPT, Action.FULL, f"no snapshot can be read: {refused[0]}") if refused else None
+    trouble = Trouble(Status.CORRUPT, f"no snapshot can be read: {refused[0]}") if refused else None
     if evidence is None:
-        return Inspection(present=bool(refused), empty=not refused, trouble=trouble, had=Had(anything=bool(refused)))
-    known = had(evidence.record, evidence.committed, anything=evidence.committed is not None)
-    return Inspection(present=bool(refused), record=evidence.record, trouble=trouble, had=known)
+        nothing = LastKnown(anything=bool(refused))
+        return DiskFacts(present=bool(refused), empty=not refused, trouble=trouble, known=nothing)
+    known = known_of_store(evidence.record, evidence.committed, anything=evidence.committed is not None)
+    return DiskFacts(
+        present=bool(refused),
+        record=evidence.record,
+        trouble=trouble,
+        known=known,
+        installed_by=evidence.by_hand,
+    )
 
 
 def _trouble(
     objects: ObjectStore, spec: StorePartitionSpec, snapshot: Manifest, *, look_at_files: bool
-) -> Standing | None:
+) -> Trouble | None:
     if differing := unlike(spec, snapshot):
-        return Standing(Status.DOWNGRADED, Action.FULL, f"snapshot {snapshot.name} is {differing}")
+        return Trouble(Status.DOWNGRADED, f"snapshot {snapshot.name} is {differing}")
     missing = missing_files(objects, snapshot.files) if look_at_files else []
     if missing:
         first = f"{missing[0].path} of {missing[0].bytes} bytes"
         detail = f"the archive lacks {len(missing)} files of snapshot {snapshot.name}, or has different ones: {first}"
-        return Standing(Status.CORRUPT, Action.FULL, detail)
+        return Trouble(Status.CORRUPT, detail)
     return None
 
 

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from statestore.changelog.input_offsets import offsets_topic_of, read_kept
 from statestore.changelog.topics import Topics
 from statestore.model import TopicPartition
-from statestore.partition.judgement import Had, Inspection
+from statestore.partition.facts import DiskFacts, LastKnown
 from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.record import StoreRecord
 
 
-def with_committed_changelogs(specs: Sequence[StorePartitionSpec], seen: Sequence[Inspection]) -> list[Inspection]:
+def with_committed_changelogs(specs: Sequence[StorePartitionSpec], seen: Sequence[DiskFacts]) -> list[DiskFacts]:
     """Return inspections; an unknown store whose changelog was recreated is known to have had another one.
 
     Raises
@@ -27,14 +27,14 @@ def with_committed_changelogs(specs: Sequence[StorePartitionSpec], seen: Sequenc
         If Kafka does not answer.
     """
     found = list(seen)
-    unknown = [at for at, one in enumerate(seen) if one.had.is_unknown and specs[at].input_topic is not None]
+    unknown = [at for at, one in enumerate(seen) if one.known.is_unknown and specs[at].input_topic is not None]
     for at, known in zip(unknown, had_by_commits([specs[at] for at in unknown]), strict=True):
         if known is not None:
-            found[at] = found[at]._replace(record=known.record, had=known)
+            found[at] = found[at]._replace(record=known.record, known=known)
     return found
 
 
-def had_by_commits(specs: Sequence[StorePartitionSpec]) -> list[Had | None]:
+def had_by_commits(specs: Sequence[StorePartitionSpec]) -> list[LastKnown | None]:
     """Return the former content of stores whose changelog is not the one that their task last committed to.
 
     For others, there is nothing that their changelog does not show by itself: None.
@@ -68,8 +68,8 @@ def _offsets(spec: StorePartitionSpec) -> TopicPartition:
     return TopicPartition(offsets_topic_of(spec.application, spec.input_topic), spec.task.partition)
 
 
-def _had(spec: StorePartitionSpec, changelogs: dict[str, str]) -> Had | None:
+def _had(spec: StorePartitionSpec, changelogs: dict[str, str]) -> LastKnown | None:
     topic_id = changelogs.get(spec.store.name)
     if topic_id is None or (spec.changelog is not None and spec.changelog.topic_id == topic_id):
         return None
-    return Had(anything=True, record=StoreRecord(topic_id=topic_id, caught_up_ms=0))
+    return LastKnown(anything=True, record=StoreRecord(topic_id=topic_id, caught_up_ms=0))

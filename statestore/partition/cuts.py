@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from statestore.changelog.epochs import compare_ends
 from statestore.model import TopicPartition
-from statestore.partition.judgement import cut_at, log_end
+from statestore.partition.facts import cut_at, log_end
 from statestore.partition.spec import ChangelogSpec
 from statestore.statedir.record import StoreRecord
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from statestore.changelog.standing import Standing
+from statestore.archive.grown_from import put_in_place_by
 from statestore.errors import (
     StateStoreError,
     StoreCorruptedError,
@@ -20,9 +20,9 @@ from statestore.formats import checkpoint_file
 from statestore.formats.database_files import files_with_rows, has_rows
 from statestore.formats.offsets import COLUMN_FAMILY
 from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY
-from statestore.partition.judgement import Had, Inspection
+from statestore.partition.facts import DiskFacts, LastKnown, Trouble
 from statestore.partition.spec import StorePartitionSpec
-from statestore.reports import Action, Status
+from statestore.reports import Status
 from statestore.statedir.legacy import legacy_offsets, legacy_offsets_of
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.seal import Seal, check_seal
@@ -38,7 +38,7 @@ def inspect(
     open_sealed: bool = True,
     contents: bool = False,
     between: Callable[[], None] | None = None,
-) -> Inspection:
+) -> DiskFacts:
     """Look at a store partition.
 
     Parameters
@@ -50,12 +50,23 @@ def inspect(
     between
         Called before each of these files.
     """
+    found = _inspect(spec, open_sealed=open_sealed, contents=contents, between=between)
+    return found._replace(
+        installed_by=put_in_place_by(spec.paths, spec.store.name),
+        has_database=found.committed is not None
+        or (found.present and any(map(exists, spec.store.store_kind.databases(spec.live)))),
+    )
+
+
+def _inspect(
+    spec: StorePartitionSpec, *, open_sealed: bool, contents: bool, between: Callable[[], None] | None
+) -> DiskFacts:
     record = None
     try:
         with unreadable_is_damaged():
             record = read_record(spec.paths, spec.store.name)
             if not spec.live.exists():
-                return Inspection(present=False, record=record, had=had_by_record(record))
+                return DiskFacts(present=False, record=record, known=known_by_record(record))
             _require_segments(spec)
             kind = spec.store.store_kind
             seal = check_seal(spec.paths, spec.store.name, kind, contents=contents, between=between)
@@ -71,7 +82,7 @@ def inspect(
         return _unusable(spec, record, Status.UNCLEAN, str(error))._replace(sealed=False)
     except WrongStoreError as error:
         found = _unusable(spec, record, Status.CORRUPT, str(error))
-        return found._replace(had=had_by_record(record)._replace(foreign=True))
+        return found._replace(known=known_by_record(record)._replace(foreign=True))
     except StoreCorruptedError as error:
         found = _unusable(spec, record, Status.CORRUPT, str(error))
         return found._replace(file=damaged_file(error, spec.live))
@@ -127,9 +138,9 @@ def _require_nothing_since(spec: StorePartitionSpec) -> None:
             )
 
 
-def had_by_record(record: StoreRecord | None) -> Had:
+def known_by_record(record: StoreRecord | None) -> LastKnown:
     """Return what our own directory alone tells of what a store had."""
-    return Had(record is not None and record.committed is not None, record.committed if record else None, record)
+    return LastKnown(record is not None and record.committed is not None, record.committed if record else None, record)
 
 
 def damaged_file(error: Exception, directory: Path) -> str | None:
@@ -141,15 +152,14 @@ def damaged_file(error: Exception, directory: Path) -> str | None:
     return found.group() if found else None
 
 
-def _unusable(spec: StorePartitionSpec, record: StoreRecord | None, status: Status, detail: str) -> Inspection:
-    action = Action.BY_HAND if status is Status.UNKNOWN_FORMAT else Action.FULL
+def _unusable(spec: StorePartitionSpec, record: StoreRecord | None, status: Status, detail: str) -> DiskFacts:
     committed, readable = _offset_left(spec)
-    return Inspection(
+    return DiskFacts(
         present=True,
         empty=False,
         record=record,
-        trouble=Standing(status, action, detail),
-        had=had(
+        trouble=Trouble(status, detail, rebuildable=status is not Status.UNKNOWN_FORMAT),
+        known=known_of_store(
             record,
             committed,
             anything=any(not spec.store.files_are_known or has_rows(path.name) for path in spec.live.rglob("*")),
@@ -158,7 +168,9 @@ def _unusable(spec: StorePartitionSpec, record: StoreRecord | None, status: Stat
     )
 
 
-def had(record: StoreRecord | None, committed: int | None, *, anything: bool, readable: bool = True) -> Had:
+def known_of_store(
+    record: StoreRecord | None, committed: int | None, *, anything: bool, readable: bool = True
+) -> LastKnown:
     """Put together what a store and our record tell; whichever was further.
 
     Parameters
@@ -166,9 +178,9 @@ def had(record: StoreRecord | None, committed: int | None, *, anything: bool, re
     readable
         No committed offset means that there is none, not that it could not be read.
     """
-    recorded = had_by_record(record)
+    recorded = known_by_record(record)
     known = [offset for offset in (committed, recorded.committed) if offset is not None]
-    return Had(anything or bool(known), max(known, default=None), record, uncommitted=readable and not known)
+    return LastKnown(anything or bool(known), max(known, default=None), record, uncommitted=readable and not known)
 
 
 def _offset_left(spec: StorePartitionSpec) -> tuple[int | None, bool]:
@@ -197,7 +209,7 @@ def _offset_in(directory: Path, spec: StorePartitionSpec) -> tuple[int | None, b
         database.close()
 
 
-def _by_seal(spec: StorePartitionSpec, seal: Seal, record: StoreRecord | None) -> Inspection | None:
+def _by_seal(spec: StorePartitionSpec, seal: Seal, record: StoreRecord | None) -> DiskFacts | None:
     """Tell from the seal alone how far a store is; None where only the store itself can tell."""
     known = {DEFAULT_COLUMN_FAMILY, COLUMN_FAMILY, *spec.store.values.column_families}
     found = {family for database in seal.databases.values() for family in database.column_families}
@@ -209,11 +221,11 @@ def _by_seal(spec: StorePartitionSpec, seal: Seal, record: StoreRecord | None) -
         or spec.partition in legacy_offsets(spec.paths)
     ):
         return None
-    known_of_it = had(record, seal.committed, anything=True)
-    return Inspection(present=True, committed=seal.committed, empty=False, record=record, sealed=True, had=known_of_it)
+    known_of_it = known_of_store(record, seal.committed, anything=True)
+    return DiskFacts(present=True, committed=seal.committed, empty=False, record=record, sealed=True, known=known_of_it)
 
 
-def _open(spec: StorePartitionSpec, record: StoreRecord | None, *, sealed: bool) -> Inspection:
+def _open(spec: StorePartitionSpec, record: StoreRecord | None, *, sealed: bool) -> DiskFacts:
     store = build_store(spec.store)
     store.init(spec.context(read_only=True))
     try:
@@ -222,14 +234,14 @@ def _open(spec: StorePartitionSpec, record: StoreRecord | None, *, sealed: bool)
         if legacy is not None and spec.exactly_once:
             _require_nothing_since(spec)
         committed = store.committed_offset(spec.partition) if legacy is None else legacy
-        return Inspection(
+        return DiskFacts(
             present=True,
             committed=committed,
             empty=empty,
             record=record,
             sealed=sealed,
             upgrade_pending=store.inner.upgrade_pending,
-            had=had(record, committed, anything=not empty or committed is not None),
+            known=known_of_store(record, committed, anything=not empty or committed is not None),
         )
     finally:
         store.close(clean=False)

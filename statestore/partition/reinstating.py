@@ -21,7 +21,6 @@ from statestore.changelog import brokers_clock
 from statestore.changelog.topics import Topics
 from statestore.errors import InputError, SnapshotError
 from statestore.objects.store import ObjectStore
-from statestore.partition.archived import lives_in_archive
 from statestore.partition.generations import snapshot_directory
 from statestore.partition.snapshots import compared_end, inadmissible
 from statestore.partition.spec import StorePartitionSpec
@@ -132,7 +131,7 @@ def release_replaced_pins(spec: StorePartitionSpec, before_ms: int) -> int:
         Time by the archive's clock (`server_time_ms`) before the store was read that has passed validation: pins of
         later replacements stay.
     """
-    if not lives_in_archive(spec) or spec.archive is None:
+    if not spec.home.in_archive or spec.archive is None:
         return 0
     found = [one.pin for one in _replaced_pins(spec) if one.created_ms < before_ms]
     for one in found:

@@ -21,8 +21,8 @@ from statestore.errors import SnapshotError, StateStoreError
 from statestore.model import TopicPartition
 from statestore.objects.store import ObjectStore
 from statestore.partition.archived import listed_histories
+from statestore.partition.facts import NO_LOG, log_end
 from statestore.partition.generations import snapshot_directory
-from statestore.partition.judgement import NO_LOG, log_end
 from statestore.partition.snapshots import compared_end, inadmissible
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import RestorePoint

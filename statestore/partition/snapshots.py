@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from statestore import clock
 from statestore.archive.archive import ArchiveSpec
@@ -31,20 +31,12 @@ from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import SnapshotError, StateStoreError, StoreCorruptedError
 from statestore.objects.store import ObjectStore
 from statestore.partition.changelog_time import LogTimes, log_times
+from statestore.partition.facts import LastKnown, LogFacts, RebuildLoss, cut_at, log_end
 from statestore.partition.generations import known_origin, outdated, snapshot_directory
-from statestore.partition.judgement import (
-    Had,
-    Lost,
-    Supply,
-    cut_at,
-    log_end,
-    needs_stream_time,
-    rebuild_loss,
-    standing_of,
-)
 from statestore.partition.replacement import may_lack_versions
 from statestore.partition.spec import StorePartitionSpec
-from statestore.reports import Action, Failure, Loss, RestorePoint, SnapshotRow, Status
+from statestore.partition.verdict import needs_stream_time, rebuild_loss, standing_of
+from statestore.reports import Failure, Loss, SnapshotRow, Status
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.seal import Seal, check_seal
 
@@ -205,31 +197,6 @@ def _require_successor(spec: StorePartitionSpec, objects: ObjectStore, found: Hi
         )
 
 
-class Needs(NamedTuple):
-    """Requirements for a snapshot that replaces a store whose log has lost its start.
-
-    Attributes
-    ----------
-    offset
-        It has all of the log from here on.
-    adopted
-        The store may have rows that were never in the log.
-    """
-
-    offset: int
-    adopted: bool
-
-    @classmethod
-    def of(cls, record: StoreRecord | None) -> Needs:
-        """Return what a store with this record, or without one, needs."""
-        return cls(0, adopted=False) if record is None else cls(record.needed_from or 0, record.adopted)
-
-    def met_by(self, snapshot: StoreRecord | RestorePoint) -> bool:
-        """Tell whether a snapshot has it all, by its record or as a restore point."""
-        begins = snapshot.needed_from
-        return begins is not None and begins <= self.offset and snapshot.adopted >= self.adopted
-
-
 def newest_snapshot(objects: ObjectStore, found: History) -> Manifest | None:
     """Return the newest snapshot of the current generation that can be read, suspect or not; None if there is none.
 
@@ -239,13 +206,17 @@ def newest_snapshot(objects: ObjectStore, found: History) -> Manifest | None:
     return next(readable(objects, listed, []), None)
 
 
-def archived_loss(spec: StorePartitionSpec, found: History, newest: Manifest | None) -> Lost | None:
-    """Say what a rebuild from the log of now would lose of what the archive has; None: it has no snapshot.
+def archived_loss(
+    spec: StorePartitionSpec, found: History, newest: Manifest | None, log: LogRange | None = None
+) -> RebuildLoss | None:
+    """Return what a rebuild from the log would lose of what the archive has; None if it has no snapshot.
 
     Parameters
     ----------
     newest
         Of the history, as `newest_snapshot` returns it.
+    log
+        The changelog partition's offsets; None if they were not asked for.
 
     Raises
     ------
@@ -253,14 +224,14 @@ def archived_loss(spec: StorePartitionSpec, found: History, newest: Manifest | N
         If Kafka does not answer.
     """
     if newest is not None:
-        return snapshot_loss(spec, newest)
+        return snapshot_loss(spec, newest, log)
     if any(one.name.generation == found.generation for one in found.snapshots):
-        return Lost(Loss.LIKELY, "none of its snapshots can be read, so what they have is unknown")
+        return RebuildLoss(Loss.LIKELY, "none of its snapshots can be read, so what they have is unknown")
     return None
 
 
-def snapshot_loss(spec: StorePartitionSpec, snapshot: Manifest) -> Lost:
-    """Say what a rebuild from the log of now would lose of what a snapshot has.
+def snapshot_loss(spec: StorePartitionSpec, snapshot: Manifest, log: LogRange | None = None) -> RebuildLoss:
+    """Return what a rebuild from the log would lose of what a snapshot has; `log` as of `archived_loss`.
 
     Raises
     ------
@@ -268,27 +239,29 @@ def snapshot_loss(spec: StorePartitionSpec, snapshot: Manifest) -> Lost:
         If Kafka does not answer.
     """
     if not spec.store.logged:
-        return Lost(Loss.LIKELY, "it has no changelog")
+        return RebuildLoss(Loss.LIKELY, "it has no changelog")
     if spec.changelog is None:
-        return Lost(Loss.LIKELY, f"changelog topic {spec.partition.topic} does not exist")
-    servers, timeout_s, where = spec.bootstrap_servers, spec.kafka_timeout_s, spec.partition
-    log = Topics(servers, timeout_s).log_ranges([where])[where]
+        return RebuildLoss(Loss.LIKELY, f"changelog topic {spec.partition.topic} does not exist")
+    if log is None:
+        where = spec.partition
+        log = Topics(spec.bootstrap_servers, spec.kafka_timeout_s).log_ranges([where])[where]
     times = log_times(spec, log) if needs_stream_time(spec, snapshot.record, log) else LogTimes()
     lost = rebuild_loss(
-        Had(snapshot.committed is not None, snapshot.committed, snapshot.record),
-        Supply(
+        LastKnown(snapshot.committed is not None, snapshot.committed, snapshot.record),
+        LogFacts(
             spec.changelog,
             log,
             cut_at(compared_end(spec, snapshot)),
-            times.latest,
-            may_lack_versions(spec, snapshot.committed, log),
-            times.first,
+            stream_time=times.latest,
+            first_time=times.first,
+            lacks_versions=may_lack_versions(spec, snapshot.committed, log),
         ),
         retention_ms=spec.store.row_retention_ms,
         now_ms=brokers_clock.now_ms(spec),
     )
     if lost.loss is Loss.NONE and snapshot.by_hand is not None:
-        return Lost(Loss.UNPROVEN, f"it was put in place by {snapshot.by_hand}, and its log need not give its rows")
+        why = f"it was put in place by {snapshot.by_hand}, and its log need not give its rows"
+        return RebuildLoss(Loss.UNPROVEN, why)
     return lost
 
 
@@ -385,7 +358,7 @@ def inadmissible(
         now_ms=now_ms,
         may_be_rebuilt=spec.store.compaction_keeps_rows,
     )
-    if found.status is Status.OK or (found.status is Status.LAGGING and found.action is Action.TAIL):
+    if found.status is Status.OK or found.catches_up:
         return None
     return found.detail
 

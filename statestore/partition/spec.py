@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, InstanceOf
 from statestore.archive.archive import ArchiveSpec
 from statestore.definitions.store import StoreDefinition
 from statestore.model import StoreFormat, StorePartition, TaskId, TopicPartition
+from statestore.partition.home import Home, Origin
 from statestore.statedir.context import store_context
 from statestore.statedir.paths import TaskPaths, task_paths
 from statestore.stores.api import StoreContext
@@ -146,6 +147,24 @@ class StorePartitionSpec(BaseModel):
     def is_global(self) -> bool:
         """True for a global store."""
         return self.task == GLOBAL_TASK
+
+    @property
+    def home(self) -> Home:
+        """Which of its copies counts.
+
+        The store of an application without a definition is where that runs; its snapshots are of its log.
+        """
+        archived = self.archive is not None and not self.is_global
+        return Home(archived, archived and self.owned and self.archive is not None and self.archive.node_local)
+
+    @property
+    def origin(self) -> Origin:
+        """Who writes it."""
+        return Origin(
+            makes_empty_stores=self.exactly_once and not self.owned and not self.is_global,
+            tail_is_trusted=self.owned,
+            may_be_published=not self.offsets_beside,
+        )
 
     @property
     def partition(self) -> TopicPartition:

@@ -15,8 +15,8 @@ from statestore.changelog.standing import next_offset
 from statestore.changelog.topics import LogRange, Topics
 from statestore.discovery.changelogs import log_ranges
 from statestore.errors import InputError
+from statestore.partition.facts import cut_at
 from statestore.partition.generations import snapshot_directory
-from statestore.partition.judgement import cut_at
 from statestore.partition.snapshots import compared_end, unlike
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import is_exact, point_and_target, point_range, require_exact

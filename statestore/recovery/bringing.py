@@ -13,18 +13,20 @@ from collections.abc import Sequence
 
 from statestore.archive.manifest import Manifest
 from statestore.errors import StateStoreError
-from statestore.partition.archived import lives_in_archive, look_into_archive
+from statestore.partition.archived import look_into_archive
+from statestore.partition.facts import Needs
 from statestore.partition.generations import replaced_with, superseded
-from statestore.partition.judgement import may_be_archived, waits_for_loss
-from statestore.partition.snapshots import Needs
+from statestore.partition.plan import advised
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.restore import failed, restore
+from statestore.partition.verdict import Verdict
+from statestore.recovery.restore import restore
+from statestore.recovery.rows import failed
 from statestore.recovery.spec import RestoreSpec
-from statestore.reports import Action, Loss, RestoreRow, Status, VerifyRow
+from statestore.reports import Action, RestoreRow, Status
 from statestore.requests.restore import RestoreRequest
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.swap import locked_task
-from statestore.verification.check import check, check_archived
+from statestore.verification.check import check_archived, examine
 from statestore.verification.options import VerifyOptions
 
 _NOTHING_HERE = (Status.EMPTY, Status.MISSING, Status.LAGGING, Status.TRUNCATED)
@@ -69,7 +71,7 @@ def bring_stores(stores: Sequence[StorePartitionSpec], label: str, run_bytes: in
 
 def may_be_brought(store: StorePartitionSpec) -> bool:
     """Tell whether `bring_stores` looks at a store: its archive may have what neither this disk nor the log has."""
-    return lives_in_archive(store) or (store.archive is not None and not store.store.compaction_keeps_rows)
+    return store.home.in_archive or (store.archive is not None and not store.store.compaction_keeps_rows)
 
 
 def _not_usable(store: StorePartitionSpec) -> str | None:
@@ -77,12 +79,12 @@ def _not_usable(store: StorePartitionSpec) -> str | None:
     if not may_be_brought(store):
         return None
     with locked_task(store.paths, store.lock_wait_s):
-        found, record = check(store, _OFFSETS), read_record(store.paths, store.store.name)
-        if not lives_in_archive(store):
-            rebuilt = found.action is Action.FULL or (waits_for_loss(found) and may_be_archived(found))
+        (_, found), record = examine(store, _OFFSETS), read_record(store.paths, store.store.name)
+        if not store.home.in_archive:
+            rebuilt = not found.usable and found.rebuildable and (not found.loses or found.lost_its_start)
             return f"it is {found.status}: {found.detail}" if rebuilt else None
         # A store that never had anything here is no evidence: the archive shows what its log has lost.
-        judged_here = found.action is Action.BY_HAND and record is not None and record.committed is not None
+        judged_here = advised(found) is Action.BY_HAND and record is not None and record.committed is not None
         if found.committed is None and found.status in _NOTHING_HERE and not judged_here:
             begins = check_archived(store, _OFFSETS).status is Status.EMPTY
             return None if begins else f"it is not on this node: {found.detail or found.status}"
@@ -94,31 +96,32 @@ def _not_usable(store: StorePartitionSpec) -> str | None:
         return why if why is None or _is_in_archive(store, found) else None
 
 
-def _not_its_logs(store: StorePartitionSpec, found: VerifyRow, record: StoreRecord | None) -> str | None:
-    if found.action in (Action.FULL, Action.BY_HAND):
+def _not_its_logs(store: StorePartitionSpec, found: Verdict, record: StoreRecord | None) -> str | None:
+    if found.observed and not found.usable:
         return f"it is {found.status} here: {found.detail}"
     if store.exactly_once:
         return "it was processed at least once" if record is not None and record.at_least_once else None
     # Nobody fences a task at least once, so the log may have records that the store has not taken in.
-    alone = record is not None and record.end is not None and record.end == found.end
+    known = record is not None and record.end is not None and found.log is not None
+    alone = known and record is not None and found.log is not None and record.end == found.log.last_stable
     return None if alone else "another node may have worked on it, at least once"
 
 
-def _is_in_archive(store: StorePartitionSpec, found: VerifyRow) -> bool:
-    """Tell whether nothing of a copy is lost if the archive's store and the rest of the log take its place."""
-    judged = check(store, _SCAN) if found.loss is None else found
-    if judged.loss is not Loss.LIKELY:
+def _is_in_archive(store: StorePartitionSpec, found: Verdict) -> bool:
+    """Return whether nothing of a copy is lost if the archive's store and the rest of the log take its place."""
+    judged = examine(store, _SCAN)[1] if found.loss is None else found
+    if not judged.loses:
         return True
     ((_, snapshot),) = look_into_archive([store], look_at_files=False)
     return snapshot is not None and covers(store, snapshot, judged)
 
 
-def covers(store: StorePartitionSpec, snapshot: Manifest, copy: VerifyRow) -> bool:
-    """Tell whether a snapshot has all that a copy has, as far as verification found it."""
+def covers(store: StorePartitionSpec, snapshot: Manifest, copy: Verdict) -> bool:
+    """Return whether a snapshot has all that a copy has, as far as verification found it."""
     record = read_record(store.paths, store.store.name)
     if record is None or snapshot.record.topic_id != record.topic_id:
         return False
     had = max((offset for offset in (copy.committed, record.committed) if offset is not None), default=-1)
     if snapshot.committed is not None and snapshot.committed >= had:
         return True
-    return copy.loss_cause is Status.TRUNCATED and Needs.of(record).met_by(snapshot.record)
+    return copy.lost_its_start and Needs.of(record).met_by(snapshot.record)

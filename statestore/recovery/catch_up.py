@@ -12,22 +12,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from statestore.archive.grown_from import put_in_place_by
 from statestore.changelog import brokers_clock
-from statestore.changelog.topics import LogRange, Topics
-from statestore.discovery.changelogs import log_ranges
+from statestore.changelog.topics import LogRange
 from statestore.errors import StoreCorruptedError, UnknownFormatError
 from statestore.formats.offsets import COLUMN_FAMILY, STATUS_CLOSED
-from statestore.partition.archived import lives_in_archive
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.full import Built, Logs
-from statestore.recovery.mode import DecidedMode, decide_mode
 from statestore.recovery.restore_progress import RestoreProgressWriter
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.tail import building, link_store, replay_staged
-from statestore.reports import Action, Loss, Status, VerifyRow
 from statestore.stores.rocksdb import RocksDB, column_families
 from statestore.verification.contents import databases
+from statestore.verification.gathering import Cluster
 from statestore.verification.options import VerifyOptions
 from statestore.verification.proof.closed import Proof, is_provable, prove
 
@@ -55,61 +51,33 @@ class CatchUp(NamedTuple):
     replaces_unexplained: bool
     asked_ms: int
 
-    def row(self, found: VerifyRow) -> VerifyRow:
-        """Return the verified row with the proven offset, and with its loss if unexplained rows are replaced."""
-        loss = found.loss if self.replaces_unexplained else Loss.NONE
-        return found.model_copy(update={"committed": self.before, "loss": loss})
 
+def find_correction(spec: RestoreSpec, cluster: Cluster) -> tuple[CatchUp, LogRange] | tuple[None, None]:
+    """Find the tail that corrects a store, and the offsets of its log; None if it must be rebuilt.
 
-def find_catch_up(spec: RestoreSpec, found: VerifyRow) -> CatchUp | None:
-    """Find the tail that corrects a store; None if it must be rebuilt.
-
-    Parameters
-    ----------
-    found
-        Result of the verification. The caller must have held the task's lock since.
+    The caller holds the task's lock.
     """
-    store, request = spec.store, spec.request
-    if request.mode != "auto" or (request.force and not spec.diverged) or spec.from_log:
-        return None
-    if not spec.diverged and not _has_lost_its_offset(found):
-        return None
-    if store.changelog is None or not is_provable(store) or not store.live.exists() or lives_in_archive(store):
-        return None
-    if found.loss is Loss.LIKELY and found.loss_cause is not Status.TRUNCATED:
-        return None
-    if put_in_place_by(store.paths, store.store.name) is not None:  # its rows may differ from its log
-        return None
-    asked_ms, topics = brokers_clock.now_ms(store), Topics(store.bootstrap_servers, store.kafka_timeout_s)
-    log = log_ranges(topics, [store])[store.partition]
+    store = spec.store
+    if store.changelog is None or not is_provable(store):
+        return None, None
+    asked_ms = brokers_clock.now_ms(store)
+    log = cluster.log_ranges([store])[store.partition]
     try:
         proof = prove(store, databases(store), log, VerifyOptions(run_bytes=spec.run_bytes), name_orphans=True)
     except (StoreCorruptedError, UnknownFormatError) as error:
         _log.warning("restore: %s: its rows cannot be read, so it is rebuilt: %s", store.store_partition, error)
-        return None
+        return None, None
     if proof is None or proof.misplaced or not _has_all_before(proof, log):
-        return None
+        return None, None
     if store.store.store_kind.has_history and (not proof.offsets or proof.is_optional):
-        return None  # torn keys of a versioned store need all of their records
+        return None, None  # torn keys of a versioned store need all of their records
     if proof.orphans and not store.store.store_kind.keys_are_logged:  # they are not those of the database
-        return None
+        return None, None
     begin = min(proof.replay_from, log.last_stable)
+    if begin <= log.start:
+        return None, None
     unexplained = bool(proof.orphans or proof.unexplained)
-    return None if begin <= log.start else CatchUp(begin - 1, proof.orphan_keys, unexplained, asked_ms)
-
-
-def decide(spec: RestoreSpec, found: VerifyRow) -> tuple[DecidedMode, CatchUp | None]:
-    """Decide how to restore a store partition: by catching it up, if a tail is found that corrects it.
-
-    The caller holds the task's lock. Errors are those of `decide_mode`.
-    """
-    how = find_catch_up(spec, found)
-    return (decide_mode(spec, found) if how is None else DecidedMode("tail", how.row(found), None)), how
-
-
-def _has_lost_its_offset(found: VerifyRow) -> bool:
-    """Return whether a store can be read, but its committed offset does not determine the tail that it needs."""
-    return found.status is Status.UNCLEAN or (found.status is Status.LAGGING and found.action is Action.FULL)
+    return CatchUp(begin - 1, proof.orphan_keys, unexplained, asked_ms), log
 
 
 def _has_all_before(proof: Proof, log: LogRange) -> bool:

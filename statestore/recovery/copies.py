@@ -15,20 +15,20 @@ from pathlib import Path
 from statestore.archive.manifest import Manifest
 from statestore.durable import remove_durably, remove_tree, write_durably
 from statestore.errors import ArchiveUnavailableError, KafkaUnavailableError, StateStoreError
-from statestore.partition.archived import lives_in_archive, look_into_archive
+from statestore.partition.archived import look_into_archive
+from statestore.partition.facts import Needs
 from statestore.partition.generations import replaced_with
-from statestore.partition.snapshots import Needs
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.bringing import covers
 from statestore.recovery.task_cleanup import CleaningSpec, changed_last, clean_task, tasks_with_own_files
-from statestore.reports import Loss, Status
+from statestore.reports import Loss
 from statestore.statedir.context import forget_mode
 from statestore.statedir.lock import require_alone
 from statestore.statedir.paths import OWN_DIRECTORY, TaskPaths
 from statestore.statedir.record import read_record
 from statestore.statedir.seal import break_seal, forget_digests
 from statestore.statedir.swap import locked_task
-from statestore.verification.check import check
+from statestore.verification.check import examine
 from statestore.verification.options import VerifyOptions
 
 _log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ def clean_copies(stores: Sequence[StorePartitionSpec], older_than_s: float) -> l
     older_than_s
         Age in seconds from which on something is old.
     """
-    if not stores or not all(map(lives_in_archive, stores)):
+    if not stores or not all(store.home.in_archive for store in stores):
         return []
     gone: list[Path] = []
     own = stores[0].paths
@@ -100,12 +100,12 @@ def _removed(store: StorePartitionSpec) -> list[Path]:
 
 def _is_dispensable(store: StorePartitionSpec, snapshot: Manifest) -> bool:
     """Tell whether log and snapshot give all that a copy has; unlike a store that is replaced, it would be gone."""
-    found = check(store, _OFFSETS)
+    _, found = examine(store, _OFFSETS)
     if found.loss is None:
-        found = check(store, _SCAN)
-    if found.loss is not Loss.NONE:
+        _, found = examine(store, _SCAN)
+    if found.loss is None or found.loss.loss is not Loss.NONE:
         needs = Needs.of(read_record(store.paths, store.store.name))
-        if found.loss_cause is not Status.TRUNCATED or not needs.met_by(snapshot.record):
+        if not found.lost_its_start or not needs.met_by(snapshot.record):
             return False
     return covers(store, snapshot, found)
 

@@ -53,18 +53,16 @@ from statestore.errors import SnapshotError, StateStoreError
 from statestore.formats.offsets import UNKNOWN_OFFSET
 from statestore.model import TopicPartition
 from statestore.objects.store import ObjectStore
-from statestore.partition.archived import lives_in_archive
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.distributed_plan import DistributedPlan, FoundBuild, builds_there, unfit
-from statestore.recovery.full import Built, Logs, keep_interval, new_plan, read_range
-from statestore.recovery.planning import (
+from statestore.recovery.disk_space import (
     disk_to_merge,
     disk_to_put_together,
     require_disk,
     require_room,
     sample_places,
-    store_logs,
 )
+from statestore.recovery.distributed_plan import DistributedPlan, FoundBuild, builds_there, unfit
+from statestore.recovery.full import Built, Logs, keep_interval, new_plan, read_range, store_logs
 from statestore.recovery.restore_progress import RestoreProgressWriter
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staged_check import check_staged
@@ -283,7 +281,7 @@ def put_together(spec: RestoreSpec, logs: Logs, progress: RestoreProgressWriter,
 
 def remove_builds(store: StorePartitionSpec) -> None:
     """Remove what is left of builds once a store is restored; what cannot be removed now is left to clean-up."""
-    if not lives_in_archive(store) or store.archive is None:
+    if not store.home.in_archive or store.archive is None:
         return
     try:
         objects = _objects(store)

@@ -16,12 +16,13 @@ from statestore.bulk.versions import RecordFold, fold_of
 from statestore.changelog import brokers_clock
 from statestore.changelog.epochs import LogEnd, compare_ends, log_ends
 from statestore.changelog.reader import LogReader
-from statestore.changelog.topics import LogRange
+from statestore.changelog.topics import LogRange, Topics
+from statestore.discovery.changelogs import log_ranges
 from statestore.durable import remove_tree, write_durably
 from statestore.errors import DiskSpaceError, StoreBehindLogStartError, StoreCorruptedError, TopicMismatchError
 from statestore.formats.offsets import UNKNOWN_OFFSET
 from statestore.model import TopicPartition
-from statestore.partition.judgement import cut_at
+from statestore.partition.facts import cut_at
 from statestore.partition.replacement import clear_built, require_tombstones
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.recovery.restore_progress import RestoreProgressWriter
@@ -157,8 +158,26 @@ def new_plan(spec: RestoreSpec, logs: Logs, asked_ms: int) -> BuildPlan:
 
 def _changelog(store: StorePartitionSpec) -> ChangelogSpec:
     if store.changelog is None:
-        raise TopicMismatchError(f"changelog topic {store.partition.topic} does not exist: nothing to restore from")
+        raise missing_changelog(store)
     return store.changelog
+
+
+def missing_changelog(store: StorePartitionSpec) -> TopicMismatchError:
+    """Return the error for a store whose changelog does not exist."""
+    return TopicMismatchError(f"changelog topic {store.partition.topic} does not exist: nothing to restore from")
+
+
+def store_logs(store: StorePartitionSpec) -> Logs:
+    """Return the offsets of a store's changelog partitions.
+
+    Raises
+    ------
+    TopicMismatchError
+        If the changelog does not exist.
+    """
+    _changelog(store)
+    found = log_ranges(Topics(store.bootstrap_servers, store.kafka_timeout_s), [store])
+    return {partition: found[partition] for partition in store.partitions}
 
 
 def read_range(

@@ -9,10 +9,9 @@ with short logs beside each other, as most of what they take is waiting for the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from typing import NamedTuple, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -23,9 +22,8 @@ from statestore.changelog.topics import Topics
 from statestore.errors import InputError, StateStoreError
 from statestore.model import TopicPartition
 from statestore.objects.path import Location
-from statestore.partition.archived import lives_in_archive
 from statestore.partition.grouping import by_task, in_order, in_pieces
-from statestore.partition.judgement import not_now
+from statestore.partition.plan import SourceName
 from statestore.partition.spec import StorePartitionSpec
 from statestore.progress.display import shown
 from statestore.recovery.as_of import (
@@ -37,24 +35,22 @@ from statestore.recovery.as_of import (
     require_free_target,
 )
 from statestore.recovery.as_of_source import point_source
-from statestore.recovery.distributed import begin_build, merge_key_range, read_log_range
-from statestore.recovery.distributed_plan import FoundBuild
+from statestore.recovery.deciding import planned_source
+from statestore.recovery.disk_space import is_cut
+from statestore.recovery.full import store_logs
 from statestore.recovery.planning import (
-    is_cut,
-    is_distributed,
     plan_restore,
     range_count,
-    rebuild_snapshots,
-    store_logs,
 )
-from statestore.recovery.restore import begin_ranges, failed, in_row, restore, restore_range
-from statestore.recovery.restore_progress import RESTORES, RestoreProgressWriter, progress_label
+from statestore.recovery.restore import restore
+from statestore.recovery.restore_progress import RESTORES, progress_label
+from statestore.recovery.rows import failed
+from statestore.recovery.runner import Runner
+from statestore.recovery.sources import all_sources
 from statestore.recovery.spec import RestoreSpec
-from statestore.recovery.staging import OffsetRange
 from statestore.recovery.unlogged import plan_unlogged, require_changelog
-from statestore.reports import Action, RestorePlanRow, RestoreRow, VerifyRow
-from statestore.verification.check import verify
-from statestore.verification.logs import AskedLogs
+from statestore.reports import RestorePlanRow, RestoreRow
+from statestore.verification.gathering import AskedLogs
 
 _log = logging.getLogger(__name__)
 
@@ -62,40 +58,6 @@ _log = logging.getLogger(__name__)
 _TASKS_A_PIECE, _PIECES_EACH = 32, 4
 #: Stores whose logs have at most so many offsets are restored so many at a time, within the memory of one.
 _SHORT_LOG, _BESIDE = 50_000, 4
-
-S = TypeVar("S")
-M = TypeVar("M", bound=BaseModel)
-P = TypeVar("P", "_RangeOf", "_KeysOf")
-
-
-class Runner(Protocol):
-    """Does the work on every piece, several at a time, and returns the rows in the order of the pieces."""
-
-    def __call__(
-        self,
-        pieces: Sequence[S],
-        work: Callable[[S], M],
-        row_type: type[M],
-        lost: Callable[[S, StateStoreError], M] | None = None,
-        /,
-    ) -> list[M]:
-        """Return one row for each piece; `lost` makes that of one whose process died, where the others go on."""
-
-
-class _RangeOf(NamedTuple):
-    """A range to read, and what its progress is called."""
-
-    spec: RestoreSpec
-    part: OffsetRange
-    name: str
-
-
-class _KeysOf(NamedTuple):
-    """A range of keys to merge, where ranges were read on many machines; and what its progress is called."""
-
-    spec: RestoreSpec
-    number: int
-    name: str
 
 
 class _OfTask(BaseModel):
@@ -109,8 +71,8 @@ class _Restored(_OfTask):
     lost: bool = False
 
 
-class _Verified(_OfTask):
-    rows: tuple[VerifyRow, ...]
+class _Sources(_OfTask):
+    rows: tuple[SourceName | None, ...]
 
 
 class _Planned(_OfTask):
@@ -159,7 +121,7 @@ def cut_by_length(restores: Sequence[RestoreSpec], parallelism: int) -> list[Res
         except (StateStoreError, OSError):
             logs = ()  # the restore, or its plan, says why
         offsets = sum(log.last_stable - log.start for log in logs)
-        apart = lives_in_archive(spec.store)
+        apart = spec.store.home.in_archive
         cut.append(spec._replace(ranges=range_count(offsets, tasks, parallelism, apart=apart)))
     return cut
 
@@ -278,136 +240,26 @@ def _lost_tasks(specs: Sequence[RestoreSpec], error: StateStoreError) -> _Restor
     return _Restored(rows=tuple(failed(spec, error) for spec in specs), lost=True)
 
 
-def _lost_part(part: _RangeOf | _KeysOf, error: StateStoreError) -> RestoreRow:
-    return failed(part.spec, error)
-
-
 def _with_ranges_read(restores: Sequence[RestoreSpec], run: Runner, progress: Location) -> list[RestoreSpec]:
     """Read logs that are cut into ranges, and return the restores that are left to do.
 
     What fails here, the restore reads again, or says why it cannot.
     """
-    candidates = [spec for spec in restores if is_cut(spec) and not _has_snapshot(spec)]
-    unsure = [spec for spec in candidates if not spec.request.force]
-    groups = by_task(spec.store for spec in unsure)
-    looked = run([[unsure[at].store for at in group] for group in groups], _look_at_task, _Verified, _not_looked_at)
-    found = in_order(groups, [task.rows for task in looked])
-    whole = {spec.store for spec, row in zip(unsure, found, strict=True) if not _is_rebuilt(spec, row)}
-    left = [spec for spec in candidates if spec.store not in whole]
-    here, elsewhere = ([spec for spec in left if is_distributed(spec) is apart] for apart in (False, True))
-    done = {spec.store: spec for spec in (*_read_on_one_disk(here, run, progress), *_built(elsewhere, run, progress))}
+    candidates = [spec for spec in restores if is_cut(spec)]
+    groups = by_task(spec.store for spec in candidates)
+    planned = run([[candidates[at] for at in group] for group in groups], _sources_of_task, _Sources, _no_sources)
+    sources = in_order(groups, [task.rows for task in planned])
+    left = [spec for spec, source in zip(candidates, sources, strict=True) if source == "log"]
+    done: dict[StorePartitionSpec, RestoreSpec] = {}
+    for source in all_sources():
+        waiting = [spec for spec in left if spec.store not in done]
+        done |= {spec.store: spec for spec in source.prepare(waiting, run, progress)}
     return [done[spec.store]._replace(from_log=True) if spec.store in done else spec for spec in restores]
 
 
-def _read_on_one_disk(specs: Sequence[RestoreSpec], run: Runner, progress: Location) -> list[RestoreSpec]:
-    """Read the ranges of logs where all machines see one disk; return the restores that this was done for."""
-    parts: list[_RangeOf] = []
-    for spec in specs:
-        try:
-            ranges = begin_ranges(spec)
-        except (StateStoreError, OSError):
-            continue
-        parts += [_RangeOf(spec, part, f"{number}/{len(ranges)}") for number, part in enumerate(ranges, start=1)]
-    for row in _run_parts(parts, _read_range, run, progress):
-        if row.failure is not None:
-            _log.warning("restore: a range of %s is read again: %s", row.label, row.failure.message)
-    return list({part.spec.store: part.spec for part in parts}.values())
+def _sources_of_task(specs: Sequence[RestoreSpec]) -> _Sources:
+    return _Sources(rows=tuple(map(planned_source, specs)))
 
 
-def _built(specs: Sequence[RestoreSpec], run: Runner, progress: Location) -> list[RestoreSpec]:
-    """Have many machines build what is then put together; return the restores that it was done for, all of it."""
-    begun: list[tuple[RestoreSpec, FoundBuild]] = []
-    for spec in specs:
-        try:
-            found = begin_build(spec)
-        except (StateStoreError, OSError) as error:
-            _log.warning("restore: %s is built by one task alone: %s", spec.store.store_partition, error)
-            continue
-        begun.append((spec._replace(build=found.directory.uuid), found))
-    ranges = [
-        _RangeOf(spec, part, f"{number}/{len(found.plan.reading.ranges)}")
-        for spec, found in begun
-        for number, part in enumerate(found.plan.reading.ranges, start=1)
-        if part in found.ranges_left
-    ]
-    failed_of = _failed_of(_run_parts(ranges, _read_log_range, run, progress))
-    keys = [
-        _KeysOf(spec, number, f"keys {number + 1}/{len(found.plan.key_ranges)}")
-        for spec, found in begun
-        for number in found.keys_left
-        if str(spec.store.store_partition) not in failed_of
-    ]
-    failed_of |= _failed_of(_run_parts(keys, _merge_key_range, run, progress))
-    return [spec for spec, _ in begun if str(spec.store.store_partition) not in failed_of]
-
-
-def _failed_of(rows: Sequence[RestoreRow]) -> set[str]:
-    """Return the store partitions of which a part failed, and say why."""
-    found: dict[str, str] = {row.label: row.failure.message for row in rows if row.failure is not None}
-    for label, why in found.items():
-        _log.warning("restore: %s is built by one task alone: a part of it failed: %s", label, why)
-    return set(found)
-
-
-def _run_parts(
-    parts: Sequence[P], work: Callable[[P], RestoreRow], run: Runner, progress: Location
-) -> Sequence[RestoreRow]:
-    """Do parts of restores, showing how far each is."""
-    if not parts:
-        return []
-    labels = [progress_label(part.spec.store.store_partition, part.name) for part in parts]
-    with shown(progress, labels, RESTORES):
-        return run(parts, work, RestoreRow, _lost_part)
-
-
-def _has_snapshot(spec: RestoreSpec) -> bool:
-    """True if `restore` will rather begin with a snapshot, as far as can be told now."""
-    try:
-        asked_ms = brokers_clock.now_ms(spec.store)
-        return next(rebuild_snapshots(spec, "full", store_logs(spec.store), asked_ms), None) is not None
-    except (StateStoreError, OSError):  # its restore says why
-        return False
-
-
-def _look_at_task(stores: Sequence[StorePartitionSpec]) -> _Verified:
-    return _Verified(rows=tuple(map(_look_at, stores)))
-
-
-def _not_looked_at(stores: Sequence[StorePartitionSpec], error: StateStoreError) -> _Verified:
-    return _Verified(rows=tuple(not_now(store, error) for store in stores))
-
-
-def _look_at(store: StorePartitionSpec) -> VerifyRow:
-    """Verify a store partition; one that cannot be verified now is left to its restore, which says why."""
-    try:
-        return verify(store)
-    except (StateStoreError, OSError) as error:
-        return not_now(store, error)
-
-
-def _is_rebuilt(spec: RestoreSpec, row: VerifyRow) -> bool:
-    """True if `restore` will read the whole log, as far as can be told before it looks for itself."""
-    return row.action is Action.FULL or (spec.request.mode == "full" and row.action is Action.TAIL)
-
-
-def _read_range(item: _RangeOf) -> RestoreRow:
-    return restore_range(item.spec, item.part, item.name)
-
-
-def _read_log_range(item: _RangeOf) -> RestoreRow:
-    def work(row: RestoreRow) -> RestoreRow:
-        with RestoreProgressWriter(item.spec.store, item.spec.progress, item.name) as progress:
-            done = read_log_range(item.spec, item.part, progress)
-        figures = {"outcome": "restored", "start": done.start, "end": done.end, "records": done.records}
-        return row.model_copy(update=figures)
-
-    return in_row(item.spec.store, work)
-
-
-def _merge_key_range(item: _KeysOf) -> RestoreRow:
-    def work(row: RestoreRow) -> RestoreRow:
-        with RestoreProgressWriter(item.spec.store, item.spec.progress, item.name) as progress:
-            done = merge_key_range(item.spec, item.number, progress)
-        return row.model_copy(update={"outcome": "restored", "keys": done.rows, "digest": done.digest})
-
-    return in_row(item.spec.store, work)
+def _no_sources(specs: Sequence[RestoreSpec], error: StateStoreError) -> _Sources:
+    return _Sources(rows=(None,) * len(specs))

@@ -16,12 +16,12 @@ from statestore.changelog.topics import Topics
 from statestore.definitions.application import ApplicationDefinition
 from statestore.discovery.partitions import task_counts
 from statestore.objects.path import Location
-from statestore.partition.judgement import waits_for_loss
 from statestore.partition.spec import StorePartitionSpec
 from statestore.progress.files import remove_progress
-from statestore.recovery.many import Runner, cut_by_length, plan_many, require_points, restore_many
+from statestore.recovery.many import cut_by_length, plan_many, require_points, restore_many
 from statestore.recovery.planning import RECORDS_PER_S, require_partitions
 from statestore.recovery.restore_metrics import progress_exported
+from statestore.recovery.runner import Runner
 from statestore.recovery.spec import RestoreSpec
 from statestore.reports import Action, RestorePlanReport, RestoreReport, VerifyReport, read_report
 from statestore.requests.restore import RestoreRequest
@@ -32,7 +32,7 @@ def advised(report: VerifyReport, *, accept_loss: bool) -> set[str]:
     return {
         row.label
         for row in report.rows
-        if row.action in (Action.TAIL, Action.FULL) or (accept_loss and waits_for_loss(row))
+        if row.action in (Action.TAIL, Action.FULL) or (accept_loss and row.waits_for_loss)
     }
 
 

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from statestore import kill_switch
 from statestore.archive.fetch import has_bytes
 from statestore.archive.manifest import Manifest
-from statestore.archive.server_time import server_time_ms
-from statestore.archive.snapshots import Listed, history, mark_suspect, read_snapshot
-from statestore.changelog import brokers_clock
-from statestore.changelog.topics import LogRange
+from statestore.archive.snapshots import History, Listed, history, mark_suspect, read_snapshot
 from statestore.errors import (
-    ArchiveAccessError,
-    ArchiveUnavailableError,
     InputError,
-    SnapshotError,
     StoreCorruptedError,
 )
 from statestore.formats.database_files import has_rows
@@ -26,8 +19,6 @@ from statestore.objects.store import ObjectStore
 from statestore.partition.archived import lay
 from statestore.partition.generations import snapshot_directory
 from statestore.partition.inspection import damaged_file
-from statestore.partition.restore_points import judged_snapshots
-from statestore.partition.snapshots import Needs, compared_end, inadmissible, unlike
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.full import Built, Logs
 from statestore.recovery.restore_progress import RestoreProgressWriter
@@ -39,98 +30,6 @@ from statestore.statedir.seal import known_files
 _log = logging.getLogger(__name__)
 
 
-def admissible_snapshots(store: StorePartitionSpec, logs: Logs, now_ms: int) -> Iterator[Manifest]:
-    """Yield the snapshots that a store may be restored from, the best first; why others are left out is logged.
-
-    Parameters
-    ----------
-    now_ms
-        Time of the brokers before the logs' ends were asked for, ms since the epoch.
-
-    Raises
-    ------
-    InputError
-        If there is no archive, or the store is a global one, which has several logs.
-    """
-    if store.archive is None:
-        raise InputError(
-            f"{store.store_partition} cannot be restored from a snapshot: there is no archive; set STATESTORE_ARCHIVE"
-        )
-    if store.is_global:
-        raise InputError(f"{store.store_partition} is a global store, and these have no snapshots; use mode full")
-    objects, directory = store.archive.open(), snapshot_directory(store, store.archive)
-    found = history(objects, directory)
-    now_ms = _no_earlier(store, objects, now_ms)
-    for listed, snapshot, why in judged_snapshots(store, objects, found, logs[store.partition], now_ms):
-        if snapshot is not None and why is None:
-            yield snapshot
-        else:
-            _log.warning("restore: %s: snapshot %s is not used: %s", store.store_partition, listed.name, why)
-
-
-def _no_earlier(store: StorePartitionSpec, objects: ObjectStore, now_ms: int) -> int:
-    """Return the brokers' time, or the object store's if that is later and the brokers' is only an estimate."""
-    if brokers_clock.is_exact(store):
-        return now_ms
-    try:
-        return max(now_ms, server_time_ms(objects))
-    except (ArchiveAccessError, ArchiveUnavailableError, SnapshotError) as error:
-        _log.warning("restore: %s: the object store's clock cannot be read: %s", store.store_partition, error)
-        return now_ms
-
-
-def named_snapshot(
-    spec: RestoreSpec, name: str, log: LogRange, now_ms: int, needs: Needs | None
-) -> tuple[Manifest, str]:
-    """Return a snapshot that a person has named, and what speaks against it; empty: nothing.
-
-    Parameters
-    ----------
-    log
-        The changelog partition's offsets.
-    now_ms
-        Time of the brokers before they were asked for, ms since the epoch.
-    needs
-        What it must have so that nothing is lost, if the log has lost its start.
-
-    Raises
-    ------
-    InputError
-        If there is none of that name, or it is of another store or another log; or if something speaks against it and
-        the loss was not accepted.
-    """
-    store = spec.store
-    found = find_snapshot(store, name)
-    snapshot = read_found(found)
-    if differing := unlike(store, snapshot):
-        raise InputError(f"{store.store_partition}: snapshot {name} is {differing}")
-    against = inadmissible(store, snapshot, log, compared_end(store, snapshot), now_ms)
-    if snapshot.committed is not None and snapshot.committed >= log.high_watermark:
-        elsewhere = f"it has offsets up to {snapshot.committed}, and the log ends at {log.high_watermark}"
-    elif store.changelog is None or snapshot.record.topic_id != store.changelog.topic_id:
-        elsewhere = f"its changelog was topic {snapshot.record.topic_id}, which no longer exists"
-    else:
-        elsewhere = ""
-    if elsewhere:
-        raise InputError(
-            f"{store.store_partition}: snapshot {name} cannot be put in place: {elsewhere}. The changelog would never "
-            "give its rows again. Build the store elsewhere with mode as-of and the same snapshot"
-        )
-    if against is None and needs is not None and not needs.met_by(snapshot.record):
-        against = "it lacks some of what the log has lost"
-    if found.listed.suspect:
-        against = "it is marked as suspect: it may hold wrong rows"
-    elif found.listed.name.generation != found.generation:
-        own = found.listed.name.generation
-        against = f"it belongs to generation {own}, but generation {found.generation} has begun"
-    if against and not spec.request.accept_loss:
-        raise InputError(
-            f"{store.store_partition}: snapshot {name} is not used: {against}. To begin with it anyway, and keep "
-            "the present store in quarantine, add --accept-loss"
-        )
-    return snapshot, against or ""
-
-
 class FoundSnapshot(NamedTuple):
     """A snapshot that was named, and the newest generation of its store partition."""
 
@@ -139,8 +38,13 @@ class FoundSnapshot(NamedTuple):
     generation: int
 
 
-def find_snapshot(store: StorePartitionSpec, name: str) -> FoundSnapshot:
+def find_snapshot(store: StorePartitionSpec, name: str, listed: History | None = None) -> FoundSnapshot:
     """Find a snapshot of a store partition by its name.
+
+    Parameters
+    ----------
+    listed
+        Its snapshots; None to list them.
 
     Raises
     ------
@@ -150,10 +54,10 @@ def find_snapshot(store: StorePartitionSpec, name: str) -> FoundSnapshot:
     if store.archive is None:
         raise InputError(f"snapshot {name}: there is no archive; set STATESTORE_ARCHIVE")
     objects = store.archive.open()
-    found = history(objects, snapshot_directory(store, store.archive))
-    for listed in found.snapshots:
-        if str(listed.name) == name:
-            return FoundSnapshot(objects, listed, found.generation)
+    found = listed or history(objects, snapshot_directory(store, store.archive))
+    for one in found.snapshots:
+        if str(one.name) == name:
+            return FoundSnapshot(objects, one, found.generation)
     raise InputError(
         f"{store.store_partition} has no snapshot {name} in {store.archive.url}; `statestore snapshot list` lists "
         f"them. A snapshot is of one store partition: name that, too"

@@ -14,23 +14,23 @@ from statestore.changelog import brokers_clock
 from statestore.durable import write_durably
 from statestore.errors import SnapshotError, StateStoreError
 from statestore.objects.path import Location
-from statestore.partition.archived import lives_in_archive
 from statestore.partition.changelog_time import LogTimes, log_times
+from statestore.partition.facts import LastKnown, LogFacts, RebuildLoss
 from statestore.partition.generations import newest_generation, replaced_with
-from statestore.partition.judgement import LACKS_VERSIONS, Had, Lost, Supply, needs_stream_time, rebuild_loss
 from statestore.partition.replacement import may_lack_versions
 from statestore.partition.snapshots import publish_live, publish_row
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.full import Logs
-from statestore.recovery.planning import store_logs
-from statestore.recovery.restore import failed, restore
+from statestore.partition.verdict import LACKS_VERSIONS, needs_stream_time, rebuild_loss
+from statestore.recovery.full import Logs, store_logs
+from statestore.recovery.restore import restore
+from statestore.recovery.rows import failed
 from statestore.recovery.spec import RestoreSpec
 from statestore.reports import ArchivedRow, Failure, Loss, RestoreRow, Status
 from statestore.requests.restore import RestoreRequest
 from statestore.statedir.scratch import scratch_directory
 from statestore.statedir.swap import locked_task
 from statestore.verification.options import VerifyOptions
-from statestore.verification.unlogged import check_unlogged
+from statestore.verification.unlogged import examine_unlogged
 
 
 class SnapshotSpec(NamedTuple):
@@ -76,7 +76,7 @@ def snapshot_of_files(store: StorePartitionSpec) -> ArchivedRow:
     try:
         assert store.archive is not None
         with locked_task(store.paths, store.lock_wait_s):
-            found = check_unlogged(store, VerifyOptions(depth="offsets"))
+            found = examine_unlogged(store, VerifyOptions(depth="offsets"))
             if found.status is Status.EMPTY:
                 return row.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
             if found.status is not Status.UNLOGGED or not found.sealed:
@@ -157,7 +157,7 @@ def _begin_generation(store: StorePartitionSpec) -> None:
     SnapshotError
         If its application has run since.
     """
-    if store.archive is None or lives_in_archive(store) or (why := replaced_with(store)) is None:
+    if store.archive is None or store.home.in_archive or (why := replaced_with(store)) is None:
         return
     with locked_task(store.paths, store.lock_wait_s):
         published = publish_live(store, store.archive, "restore")
@@ -168,16 +168,16 @@ def _begin_generation(store: StorePartitionSpec) -> None:
         )
 
 
-def incomplete_log(store: StorePartitionSpec, logs: Logs) -> Lost | None:
+def incomplete_log(store: StorePartitionSpec, logs: Logs) -> RebuildLoss | None:
     """Say what a log has lost which its store may have had, so that its fold lacks it; None: nothing."""
     log = logs[store.partition]
     times = log_times(store, log) if needs_stream_time(store, None, log) else LogTimes()
     lost = rebuild_loss(
-        Had(anything=True),
-        Supply(store.changelog, log, stream_time=times.latest, first_time=times.first),
+        LastKnown(anything=True),
+        LogFacts(store.changelog, log, stream_time=times.latest, first_time=times.first),
         retention_ms=store.store.row_retention_ms,
         now_ms=brokers_clock.now_ms(store),
     )
     if lost.loss is not Loss.LIKELY and may_lack_versions(store, log.last_stable - 1, log):
-        return Lost(Loss.UNPROVEN, LACKS_VERSIONS)
+        return RebuildLoss(Loss.UNPROVEN, LACKS_VERSIONS)
     return lost if lost.loss is Loss.LIKELY else None

@@ -16,8 +16,8 @@ from statestore.objects.path import Location
 from statestore.partition.spec import StorePartitionSpec
 from statestore.progress.display import shown
 from statestore.progress.files import remove_progress
-from statestore.recovery.many import Runner
 from statestore.recovery.restore_progress import RESTORES, progress_label
+from statestore.recovery.runner import Runner
 from statestore.recovery.snapshot_building import SnapshotSpec, make_snapshot, not_made
 from statestore.reports import ArchivedRow, SnapshotReport
 

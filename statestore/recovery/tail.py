@@ -260,6 +260,14 @@ def _take_over(
     return Replayed(runs.records, runs.skipped, runs.last_offset)
 
 
+def tail_logs(logs: Logs, committed: int | None) -> Logs:
+    """Return the parts of logs that a store which has them up to a committed offset has not seen. Pure."""
+    return {
+        partition: log._replace(start=log.start if committed is None else min(committed + 1, log.last_stable))
+        for partition, log in logs.items()
+    }
+
+
 def link_store(store: StorePartitionSpec, staged: Path) -> None:
     """Copy a closed store of any kind, SST files as hard links, and what we keep of its segments."""
     live, name = store.live, store.store.name

@@ -17,29 +17,29 @@ from statestore.archive.snapshots import history
 from statestore.changelog import brokers_clock
 from statestore.errors import InputError, LockedError, SnapshotError, StateStoreError, StoreCorruptedError
 from statestore.formats.database_files import has_rows
-from statestore.partition.archived import lives_in_archive
+from statestore.partition.facts import NO_LOG
 from statestore.partition.generations import newest_generation, snapshot_directory
-from statestore.partition.judgement import NO_LOG
 from statestore.partition.last_commit import LastCommit, find_last_commit
 from statestore.partition.quarantine import clean_quarantine
 from statestore.partition.replacement import clear_built
 from statestore.partition.restore_points import judged_snapshots
 from statestore.partition.snapshots import publish_row, unlike
 from statestore.partition.spec import StorePartitionSpec
+from statestore.partition.verdict import Verdict
+from statestore.recovery.disk_space import free_bytes, require_disk_for_snapshot
 from statestore.recovery.full import Built
-from statestore.recovery.planning import free_bytes, require_disk_for_snapshot
 from statestore.recovery.restore_progress import RestoreProgressWriter
 from statestore.recovery.snapshot import find_snapshot, lay_snapshot, read_found
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staged_check import check_staged
 from statestore.recovery.staging import Staging
 from statestore.recovery.tail import building
-from statestore.reports import Action, Failure, Loss, RestorePlanRow, RestoreRow, VerifyRow
+from statestore.reports import Failure, Loss, RestorePlanRow, RestoreRow
 from statestore.statedir.seal import install_digests, seal
 from statestore.statedir.sidecar import Judgement
 from statestore.statedir.swap import locked_task, swap
 from statestore.verification.options import VerifyOptions
-from statestore.verification.unlogged import check_unlogged
+from statestore.verification.unlogged import examine_unlogged
 
 _log = logging.getLogger(__name__)
 _SCAN = VerifyOptions(depth="scan")
@@ -72,7 +72,7 @@ def restore_unlogged(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgre
     _require_possible(spec)
     with locked_task(store.paths, store.lock_wait_s):
         last = find_last_commit(store)
-        found = check_unlogged(store, _SCAN, last)
+        found = examine_unlogged(store, _SCAN, last)
         row = row.model_copy(update={"before": found.status})
         if _is_whole(spec, found):
             done = {"outcome": "skipped", "keys": found.keys or 0, "committed": found.committed}
@@ -97,7 +97,7 @@ def plan_unlogged(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
     _require_possible(spec)
     with locked_task(store.paths, store.lock_wait_s, reading=True):
         last = find_last_commit(store)
-        found = check_unlogged(store, _SCAN, last)
+        found = examine_unlogged(store, _SCAN, last)
     row = row.model_copy(update={"status": found.status})
     if _is_whole(spec, found):
         return row.model_copy(update={"reason": found.detail or "intact"})
@@ -135,16 +135,18 @@ def _require_possible(spec: RestoreSpec) -> None:
             f"{store.store_partition} has no changelog (logged: false), so only a snapshot can replace it; there is "
             "no archive; set STATESTORE_ARCHIVE"
         )
-    if lives_in_archive(store):
+    if store.home.in_archive:
         raise InputError(
             f"{store.store_partition} has no changelog (logged: false), which nodes with their own disks do not support"
         )
 
 
-def _is_whole(spec: RestoreSpec, found: VerifyRow) -> bool:
-    if found.action is Action.LATER:
-        raise LockedError(f"{found.label} could not be verified ({found.status}): {found.detail}; try again later")
-    return found.healthy and not spec.request.force and spec.request.snapshot is None
+def _is_whole(spec: RestoreSpec, found: Verdict) -> bool:
+    if not found.observed:
+        raise LockedError(
+            f"{spec.store.store_partition} could not be verified ({found.status}): {found.detail}; try again later"
+        )
+    return found.status.healthy and not spec.request.force and spec.request.snapshot is None
 
 
 def _chosen(spec: RestoreSpec, last: LastCommit) -> Iterator[_Chosen]:
@@ -202,7 +204,7 @@ def _require_accepted(spec: RestoreSpec, chosen: _Chosen) -> None:
 
 
 def _put_in_place(
-    spec: RestoreSpec, row: RestoreRow, found: VerifyRow, last: LastCommit, progress: RestoreProgressWriter
+    spec: RestoreSpec, row: RestoreRow, found: Verdict, last: LastCommit, progress: RestoreProgressWriter
 ) -> RestoreRow:
     store, name = spec.store, spec.store.store.name
     staging = Staging(store.paths, name)
@@ -250,7 +252,7 @@ def _build(spec: RestoreSpec, snapshot: Manifest, progress: RestoreProgressWrite
     """Fetch a snapshot into the staging directory, read all of its rows, and return them counted."""
     store = spec.store
     assert store.archive is not None
-    require_disk_for_snapshot(spec, snapshot, {store.partition: NO_LOG})
+    require_disk_for_snapshot(spec, snapshot)
     with building(store) as staged:
         progress.fetching(snapshot.bytes)
         lay_snapshot(store, store.archive.open(), snapshot, staged, progress)

@@ -14,19 +14,20 @@ from typing import Literal, NamedTuple
 
 from statestore.errors import ArchiveAccessError, ArchiveUnavailableError, DiskSpaceError, StateStoreError
 from statestore.model import TaskId
-from statestore.partition.judgement import may_be_archived, waits_for_loss
 from statestore.partition.replacement import clear_built
 from statestore.partition.restore_points import restore_points
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.many import Runner, cut_by_length, restore_many
-from statestore.recovery.mode import is_made_empty
-from statestore.recovery.planning import estimated_bytes, store_logs
+from statestore.recovery.disk_space import estimated_bytes
+from statestore.recovery.full import store_logs
+from statestore.recovery.many import cut_by_length, restore_many
+from statestore.recovery.runner import Runner
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import Staging
 from statestore.recovery.task_cleanup import size_of
 from statestore.reports import Action, RestoreRow, Status, VerifyRow
 from statestore.requests.restore import RestoreRequest
 from statestore.statedir.swap import locked_task
+from statestore.stores.rocksdb import exists
 
 _log = logging.getLogger(__name__)
 _NO_ARCHIVE = (ArchiveUnavailableError.__name__, ArchiveAccessError.__name__)
@@ -208,13 +209,17 @@ def _judged(spec: StorePartitionSpec, found: VerifyRow, obstacle: str | None, ac
         return row._replace(outcome="left", detail=detail, retriable=found.action is Action.LATER)
     if _is_left(found):
         return row._replace(outcome="left", retriable=found.action is Action.LATER)
-    if is_made_empty(spec, found):
+    if spec.origin.makes_empty_stores and found.status is Status.EMPTY and not _has_database(spec):
         return None
     if found.action is Action.NONE:
         return row
     if found.action is Action.TAIL and found.lag is not None and found.lag <= acceptable_lag:
         return row._replace(detail=f"{found.lag} offsets are left, which the application reads itself")
     return None
+
+
+def _has_database(spec: StorePartitionSpec) -> bool:
+    return any(map(exists, spec.store.store_kind.databases(spec.live)))
 
 
 def _is_left(found: VerifyRow) -> bool:
@@ -228,7 +233,7 @@ def _is_nowhere_else(found: VerifyRow) -> bool:
     The application itself would begin with the rest of the log, and no copy here is replaced.
     """
     nothing_here = found.committed is None and found.status in (Status.MISSING, Status.TRUNCATED)
-    return nothing_here and waits_for_loss(found) and may_be_archived(found)
+    return nothing_here and found.waits_for_loss and found.loss_cause is Status.TRUNCATED
 
 
 def _restored(specs: Sequence[RestoreSpec], how: Warming) -> list[RestoreRow]:

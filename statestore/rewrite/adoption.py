@@ -29,7 +29,7 @@ from statestore.model import StoreFormat, TopicPartition, changelog_number, late
 from statestore.partition.inspection import inspect
 from statestore.partition.replacement import clear_built
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.planning import disk_needed, free_bytes
+from statestore.recovery.disk_space import disk_needed, free_bytes
 from statestore.rewrite.changelog_writing import (
     fence,
     final_settings,

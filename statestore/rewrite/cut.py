@@ -24,7 +24,7 @@ from statestore.formats.commit_metadata import CommitMetadata
 from statestore.model import TopicPartition
 from statestore.objects.store import ObjectStore
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
-from statestore.recovery.planning import free_bytes
+from statestore.recovery.disk_space import free_bytes
 from statestore.rewrite.staged_stores import require_room
 from statestore.statedir.scratch import scratch_directory
 

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from statestore.discovery.older_versions import shown_layout
 from statestore.errors import InputError
 from statestore.model import TopicPartition
-from statestore.partition.archived import lives_in_archive
 from statestore.partition.inspection import inspect
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Status
@@ -66,7 +65,7 @@ def require_rewritable(stores: Sequence[StorePartitionSpec], *, versions: bool =
         )
     elif kind.offsets_are_beside:
         why = f"a {kind.name} store has the records that a join holds back, and its changelog has more than its rows"
-    elif lives_in_archive(store):
+    elif store.home.in_archive:
         why = "the store here is a copy; the store itself is in the archive"
     elif not store.owned and shown_layout(store.state_dir, store.application).offsets_beside:
         why = (
@@ -96,7 +95,7 @@ def examine(store: StorePartitionSpec, partitions: int | None) -> Examined:
     if seen.trouble is not None:
         raise InputError(f"{label} is {seen.trouble.status}: {seen.trouble.detail}. {_WHOLE}")
     if not seen.present:
-        if seen.had.anything or seen.record is None:
+        if seen.known.anything or seen.record is None:
             raise InputError(f"{label} is MISSING: {store.live} does not exist. {_WHOLE}")
         return Examined(store, False, Contents(), {})
     known = None if seen.record is None else seen.record.committed

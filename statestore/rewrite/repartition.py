@@ -25,8 +25,8 @@ from statestore.errors import InputError, StateStoreError, StoreCorruptedError
 from statestore.model import TopicPartition, is_repartition_topic
 from statestore.partition.grouping import by_store
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.many import Runner
-from statestore.recovery.planning import disk_needed, free_bytes
+from statestore.recovery.disk_space import disk_needed, free_bytes
+from statestore.recovery.runner import Runner
 from statestore.rewrite.built_tasks import BuiltTasks, Digests, TargetPart, build_tasks
 from statestore.rewrite.changelog_writing import (
     compresses,

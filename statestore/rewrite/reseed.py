@@ -26,7 +26,7 @@ from statestore.errors import StateStoreError, StoreCorruptedError
 from statestore.model import TopicPartition
 from statestore.partition.replacement import clear_built
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.planning import disk_needed, free_bytes
+from statestore.recovery.disk_space import disk_needed, free_bytes
 from statestore.recovery.staging import Staging
 from statestore.rewrite.changelog_writing import (
     fence,

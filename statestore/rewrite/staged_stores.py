@@ -13,8 +13,7 @@ from statestore.model import TopicPartition
 from statestore.partition.replacement import clear_built
 from statestore.partition.snapshots import publish_row
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.full import Built, Logs, build_full
-from statestore.recovery.planning import store_logs
+from statestore.recovery.full import Built, Logs, build_full, store_logs
 from statestore.recovery.restore import put_in_place
 from statestore.recovery.restore_progress import RestoreProgressWriter
 from statestore.recovery.spec import RestoreSpec
@@ -24,7 +23,7 @@ from statestore.reports import Loss, SnapshotRow, Status
 from statestore.requests.restore import RestoreRequest
 from statestore.rewrite.rows import form_of
 from statestore.statedir.sidecar import Judgement
-from statestore.verification.logs import AskedLogs
+from statestore.verification.gathering import AskedLogs
 
 
 class Expected(NamedTuple):

@@ -28,8 +28,8 @@ from statestore.model import StoreFormat
 from statestore.partition.grouping import by_store
 from statestore.partition.inspection import inspect
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.many import Runner
-from statestore.recovery.planning import free_bytes
+from statestore.recovery.disk_space import free_bytes
+from statestore.recovery.runner import Runner
 from statestore.recovery.staging import Staging
 from statestore.rewrite.adoption import Adoption, AdoptionHooks, AdoptionSpec, NewRows
 from statestore.rewrite.examination import require_caught_up, require_rewritable

@@ -26,7 +26,7 @@ from statestore.partition.quarantine import replaced_by
 from statestore.partition.replacement import clear_built
 from statestore.partition.rollback import put_back
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.planning import store_logs
+from statestore.recovery.full import store_logs
 from statestore.recovery.snapshot_building import incomplete_log
 from statestore.recovery.staging import Staging
 from statestore.reports import Status
@@ -46,7 +46,7 @@ from statestore.rewrite.journal import (
 from statestore.rewrite.staged_stores import Staged, clear_staged, replace, stage, whole_restore
 from statestore.statedir.record import read_record
 from statestore.statedir.swap import locked_task
-from statestore.verification.logs import AskedLogs
+from statestore.verification.gathering import AskedLogs
 
 
 class UndoSpec(NamedTuple):

@@ -22,7 +22,7 @@ from statestore.errors import InputError, InvalidStateError
 from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import CommitMetadata
 from statestore.model import TaskId, TopicPartition
-from statestore.partition.judgement import Had
+from statestore.partition.facts import LastKnown
 from statestore.partition.replay import replay
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.stores.processor_store import processor_store
@@ -252,7 +252,7 @@ class _Changelogs(TaskChangelogs):
         """Nothing expires from a list."""
         return {}
 
-    def had_by_commits(self, spec: StorePartitionSpec) -> Had | None:
+    def had_by_commits(self, spec: StorePartitionSpec) -> LastKnown | None:
         """No list is recreated."""
         return None
 

@@ -16,9 +16,9 @@ from statestore.changelog.input_offsets import of_topic
 from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import RetryError, StateStoreError
 from statestore.formats import commit_metadata
-from statestore.partition.judgement import standing_of
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
-from statestore.reports import Action, Status, StoreFigures
+from statestore.partition.verdict import standing_of
+from statestore.reports import Status, StoreFigures
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.seal import check_seal
 from statestore.tasks.shape import is_remembered
@@ -150,7 +150,7 @@ def _has_all(spec: TaskSpec, name: str, record: StoreRecord, log: LogRange) -> b
         now_ms=brokers_clock.now_ms(spec),
         may_be_rebuilt=spec.application.store(name).compaction_keeps_rows,
     )
-    return (found.status, found.action) == (Status.OK, Action.NONE)
+    return found.status is Status.OK
 
 
 def _stream_time(record: StoreRecord) -> int:

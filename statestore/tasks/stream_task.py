@@ -35,7 +35,6 @@ from statestore.errors import (
 from statestore.formats.commit_metadata import CommitMetadata
 from statestore.formats.input_offset import InputOffset
 from statestore.model import TopicPartition, transactional_id
-from statestore.partition.archived import lives_in_archive
 from statestore.partition.generations import superseded
 from statestore.partition.last_commit import LastCommit, last_commit_of
 from statestore.reports import Failure, ProcessRow
@@ -231,7 +230,7 @@ class StreamTask:
             If there is one.
         """
         for store in self._spec.stores_on_disk:
-            if lives_in_archive(store) and store.archive is not None and (why := superseded(store, store.archive)):
+            if store.home.in_archive and store.archive is not None and (why := superseded(store, store.archive)):
                 raise SupersededError(f"{store.store_partition} cannot be used here: {why}; run again to bring it here")
 
     def _settled_ranges(self, topics: Topics) -> dict[TopicPartition, LogRange]:

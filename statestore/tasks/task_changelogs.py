@@ -16,7 +16,7 @@ from statestore.model import TopicPartition
 from statestore.partition.changelog_time import LogTimes, log_times
 from statestore.partition.committed_changelogs import had_by_commits
 from statestore.partition.cuts import find_cuts
-from statestore.partition.judgement import Had
+from statestore.partition.facts import LastKnown
 from statestore.partition.replacement import may_lack_versions
 from statestore.partition.replay import replay
 from statestore.partition.spec import StorePartitionSpec
@@ -111,7 +111,7 @@ class TaskChangelogs:
         """Return the times of the first and last rows in a window or session store's changelog."""
         return log_times(spec, log)
 
-    def had_by_commits(self, spec: StorePartitionSpec) -> Had | None:
+    def had_by_commits(self, spec: StorePartitionSpec) -> LastKnown | None:
         """Return what a store had by the task's last commit, if its changelog was recreated since; None otherwise."""
         (found,) = had_by_commits([spec])
         return found

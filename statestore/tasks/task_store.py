@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple, NoReturn
 
 from statestore import kill_switch
@@ -25,12 +26,14 @@ from statestore.errors import (
     StoreBehindLogStartError,
 )
 from statestore.partition.archived import had_by_archive
-from statestore.partition.inspection import had, inspect
-from statestore.partition.judgement import Had, Lost, Supply, needs_stream_time, rebuild_loss, standing_of
+from statestore.partition.facts import NO_ARCHIVE, DiskFacts, Facts, LastKnown, LogFacts, Question, RebuildLoss
+from statestore.partition.inspection import inspect, known_of_store
 from statestore.partition.needed_offsets import advanced_need, recorded_need
+from statestore.partition.plan import Plan, Request, plan
 from statestore.partition.quarantine import keep_set_aside
 from statestore.partition.replacement import require_tombstones
-from statestore.reports import Action, Loss, Status, StoreFigures
+from statestore.partition.verdict import Verdict, judge, unread
+from statestore.reports import Loss, Status, StoreFigures
 from statestore.statedir.context import forget_mode, store_context
 from statestore.statedir.record import (
     ExpiryCursor,
@@ -51,6 +54,8 @@ from statestore.tasks.expiry import LEAST_RECORDS, PER_LOGGED, is_due, is_old, p
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.staged_store import StagedStore, build_staged, known_stream_time
 from statestore.tasks.task_changelogs import ChangelogEnd, TaskChangelogs
+from statestore.tasks.task_sources import TASK_SOURCES
+from statestore.verification.gathering import Answer, Cluster, log_of, resolve
 
 _log = logging.getLogger(__name__)
 
@@ -234,39 +239,96 @@ class TaskStore:
                 f"store {self._name} reports that it cannot be set to its state at committed offset {offset}"
             )
         committed, empty = store.committed_offset(self.changelog), store.is_empty
-        now_ms = self._changelogs.now_ms()
-        keeps = self._spec.store.compaction_keeps_rows
-        found = standing_of(committed, log, record, topic, empty=empty, now_ms=now_ms, may_be_rebuilt=keeps)
-        begins, lost = committed is None and empty, Lost(Loss.NONE)
-        if found.status not in (Status.OK, Status.LAGGING) or begins or cut is not None:
-            lost = self._lost(had(record, committed, anything=not begins), log, cut)
-            if lost.loss is Loss.LIKELY and not self._accepts_loss:
-                if begins:
-                    self.store.close(clean=False)
-                    self._discard_new(record)
-                self._refuse(lost, "is not there" if begins else f"is {found.status}")
+        begins = committed is None and empty
+        known = known_of_store(record, committed, anything=not begins)
+        disk = DiskFacts(True, committed, empty, record, known=known, has_database=True)
+        made, verdict, loss = self._decide(disk, log, cut, asked_ms)
+        if made is None:
+            if begins:
+                self.store.close(clean=False)
+                self._discard_new(record)
+            self._refuse(loss, "is not there" if begins else f"is {verdict.status}")
         self._before = _Before(log.start) if begins else _before(record, log)
-        if found.action is Action.NONE:
+        if made.source is None:
             return None
         if begins:
-            self._begin(record, lost, log, asked_ms)
+            self._begin(record, loss, log, asked_ms)
             return None
+        if made.source != "tail":
+            return RebuildError(verdict.detail)
         start = log.start
         if committed is not None:
             start = next_offset(committed, record.seen_end(committed) if record else None)
-        if found.action is not Action.TAIL:
-            lags = found.status is Status.LAGGING and committed is not None
-            whole = lags and not self._changelogs.has_record(self.changelog, start, log)
-            return None if whole else RebuildError(found.detail)
         self.is_untouched = False
         self._restored = self._changelogs.replay(store, self.changelog, start, log)
-        if committed is not None and record is not None and topic.compacted and keeps:
+        if committed is not None and record is not None and topic.compacted and self._spec.store.compaction_keeps_rows:
             whole_ms = record.whole_ms(committed, self._changelogs.now_ms()) or 0
             if self._changelogs.now_ms() - whole_ms >= topic.delete_retention_ms > 0:
                 return RebuildError("replaying its tail took longer than its changelog keeps tombstones")
         return None
 
-    def _begin(self, record: StoreRecord | None, lost: Lost, log: LogRange, asked_ms: int) -> None:
+    def _decide(
+        self, disk: DiskFacts, log: LogRange, cut: int | None, asked_ms: int
+    ) -> tuple[Plan | None, Verdict, RebuildLoss]:
+        """Judge the store, and plan what a task does with it unasked; None if it refuses.
+
+        Returns
+        -------
+        Plan or None
+            What is done.
+        Verdict
+            How the store is.
+        RebuildLoss
+            What a rebuild from its log would lose.
+        """
+        spec = self._spec
+        disk = disk._replace(known=disk.known._replace(in_memory=not self.store.persistent))
+        logs = LogFacts(spec.changelog, log, cut, asked_ms=asked_ms, all_logs={self.changelog: log})
+        facts = Facts(spec, disk, self._changelogs.now_ms(), logs, archive=NO_ARCHIVE)
+        cluster = Cluster(spec.bootstrap_servers, spec.kafka_timeout_s)
+        [(facts, verdict)] = resolve([facts], partial(judge, by_offsets=True), cluster, self._answers())
+        loss = verdict.loss or RebuildLoss(Loss.NONE)
+        made = plan(facts, verdict, Request(accept_loss=self._accepts_loss), TASK_SOURCES)
+        return made if isinstance(made, Plan) else None, verdict, loss
+
+    def _answers(self) -> dict[Question, Answer]:
+        """Return how questions about the store are answered during a task."""
+        changelogs, spec = self._changelogs, self._spec
+
+        def last_known(facts: Facts) -> Facts:
+            log = log_of(facts)
+            found = self._had_elsewhere(log.log)
+            if found is None:
+                return facts._replace(elsewhere=True)
+            cut = changelogs.cuts({self.changelog: found.record}).get(self.changelog)
+            known = found._replace(in_memory=facts.disk.known.in_memory)
+            disk = facts.disk._replace(record=found.record, known=known)
+            return facts._replace(disk=disk, log=log._replace(cut_at=cut), elsewhere=True)
+
+        def first_record(facts: Facts) -> Facts:
+            asked, log = unread(facts), log_of(facts).log
+            there = asked is not None and changelogs.has_record(self.changelog, asked[0], log)
+            return facts._replace(first=asked[0] if there and asked is not None else None)
+
+        def log_times(facts: Facts) -> Facts:
+            log = log_of(facts)
+            times = changelogs.times(spec, log.log)
+            return facts._replace(log=log._replace(stream_time=times.latest, first_time=times.first, times_known=True))
+
+        def lacks_versions(facts: Facts) -> Facts:
+            log = log_of(facts)
+            lacks = changelogs.may_lack_versions(spec, facts.disk.known.committed, log.log)
+            return facts._replace(log=log._replace(lacks_versions=lacks))
+
+        one_by_one = {
+            Question.LAST_KNOWN: last_known,
+            Question.FIRST_RECORD: first_record,
+            Question.LOG_TIMES: log_times,
+            Question.LACKS_VERSIONS: lacks_versions,
+        }
+        return {question: partial(_each, answer) for question, answer in one_by_one.items()}
+
+    def _begin(self, record: StoreRecord | None, lost: RebuildLoss, log: LogRange, asked_ms: int) -> None:
         """Give a store that has nothing its whole changelog; on disk it takes its place only when it is whole."""
         if not self.store.persistent:
             self._restored = self._changelogs.replay(self.store, self.changelog, log.start, log)
@@ -286,11 +348,10 @@ class TaskStore:
     def _rebuild(self, reason: RebuildError, log: LogRange, cut: int | None, asked_ms: int) -> None:
         """Build a store anew from its changelog, beside the one that is there, and put it in its place."""
         spec = self._spec
-        seen = inspect(spec)
-        lost = self._lost(seen.had, log, cut)
+        _, verdict, lost = self._decide(inspect(spec), log, cut, asked_ms)
         if lost.loss is Loss.LIKELY:
             self._refuse(lost, f"cannot be used ({reason})")
-        status = seen.trouble.status if seen.trouble else Status.LAGGING
+        status = Status.LAGGING if verdict.usable else verdict.status
         staged = build_staged(spec, self._changelogs, log, asked_ms, self._config_setter)
         self._swap_in(staged, log, Judgement(status, lost.loss, lost.why))
         self._rebuilt = str(reason)
@@ -311,22 +372,7 @@ class TaskStore:
         """True if an in-memory store may begin with what its log still has; no restore can accept that for it."""
         return self._task.accept_loss and not self.store.persistent
 
-    def _lost(self, known: Had, log: LogRange, cut: int | None) -> Lost:
-        """Return what a rebuild of the store would lose; if this disk has no evidence, other evidence counts."""
-        persistent = self.store.persistent
-        if known.is_unknown and (found := self._had_elsewhere(log)) is not None:
-            known, cut = found, self._changelogs.cuts({self.changelog: found.record}).get(self.changelog)
-        known, supply = known._replace(in_memory=not persistent), Supply(self._spec.changelog, log, cut)
-        if needs_stream_time(self._spec, known.record, log):
-            times = self._changelogs.times(self._spec, log)
-            supply = supply._replace(stream_time=times.latest, first_time=times.first)
-        if known.anything and self._changelogs.may_lack_versions(self._spec, known.committed, log):
-            supply = supply._replace(lacks_versions=True)
-        return rebuild_loss(
-            known, supply, retention_ms=self._spec.store.row_retention_ms, now_ms=self._changelogs.now_ms()
-        )
-
-    def _had_elsewhere(self, log: LogRange) -> Had | None:
+    def _had_elsewhere(self, log: LogRange) -> LastKnown | None:
         """Return the content of the store by its newest snapshot, or by the task's last commit; None: nothing is known.
 
         Raises
@@ -345,7 +391,7 @@ class TaskStore:
             _log.warning("%s: whether it has snapshots is unknown: %s", self._spec.store_partition, error)
             return by_commits
 
-    def _refuse(self, lost: Lost, what: str) -> NoReturn:
+    def _refuse(self, lost: RebuildLoss, what: str) -> NoReturn:
         raise _REFUSED[lost.status](
             f"store {self._name} of {self._spec.application} task {self._spec.task} {what}, and a rebuild would lose "
             f"data ({lost.status}: {lost.why}), so it is not rebuilt automatically; {self._advice()}"
@@ -496,3 +542,7 @@ def _before(record: StoreRecord | None, log: LogRange) -> _Before:
     if record is None:
         return _Before(needed, adopted=True)
     return _Before(needed, record.adopted, record.stream_time, record.at_least_once)
+
+
+def _each(answer: Callable[[Facts], Facts], facts: Sequence[Facts], cluster: Cluster) -> Iterable[Facts]:
+    return map(answer, facts)

@@ -84,7 +84,7 @@ class UnloggedTaskStore(TaskStore):
         if self._is_missing:
             self._begin_empty(last)
         elif last is not None:
-            self._decide(last)
+            self._settle(last)
         self._greatest = max(self._number or 0, 0 if last is None else last.expected(self._name))
         self.caught_up_ms = asked_ms
         self.write_record(self.known().model_copy(update={"caught_up_ms": asked_ms}))
@@ -116,7 +116,7 @@ class UnloggedTaskStore(TaskStore):
         kill_switch.reached("store without a changelog about to begin empty")
         self._init()
 
-    def _decide(self, last: LastCommit) -> None:
+    def _settle(self, last: LastCommit) -> None:
         """Complete or discard the prepared commit. If neither is certain, keep it, unless a user accepts a loss."""
         record, expected = self.record, last.expected(self._name)
         self._accepted = record.accepted if record is not None else None

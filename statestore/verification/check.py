@@ -10,7 +10,6 @@ passed by records that came in between, and are looked at again, with their lock
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -19,8 +18,6 @@ from functools import partial
 from itertools import chain, groupby
 from typing import TypeVar
 
-from statestore.archive.grown_from import put_in_place_by
-from statestore.changelog import brokers_clock
 from statestore.changelog.kept import keep_connections
 from statestore.changelog.topics import APPEND_TIME, TIMESTAMP_TYPE
 from statestore.discovery.partitions import FailedStore
@@ -35,42 +32,28 @@ from statestore.errors import (
     StoreCorruptedError,
     of_os_error,
 )
-from statestore.partition.archived import (
-    ArchivedStore,
-    copied,
-    lives_in_archive,
-    look_into_archive,
-    with_archived_evidence,
-)
-from statestore.partition.changelog_time import LogTimes, log_times
-from statestore.partition.committed_changelogs import with_committed_changelogs
+from statestore.partition.archived import ArchivedStore, copied, look_into_archive
+from statestore.partition.facts import UNASKED, DiskFacts, Facts, RebuildLoss
 from statestore.partition.inspection import damaged_file, inspect
-from statestore.partition.judgement import (
-    Inspection,
-    Lost,
-    Supply,
-    in_trouble,
+from statestore.partition.spec import StorePartitionSpec
+from statestore.partition.verdict import (
+    Verdict,
+    damaged,
     judge,
-    needs_stream_time,
-    not_now,
+    locked,
     repartitioned,
-    row,
-    unread,
     with_contents,
     with_loss,
 )
-from statestore.partition.replacement import has_lost_none, may_follow, may_lack_versions
-from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Contents, Loss, Status, VerifyRow
 from statestore.statedir.lock import give_way
 from statestore.statedir.swap import locked_task
 from statestore.verification.contents import compare_contents, count_rows
-from statestore.verification.logs import Cluster
+from statestore.verification.gathering import Cluster, resolve
 from statestore.verification.options import VerifyOptions
 from statestore.verification.proof.bounds import noted, with_lower_bounds
+from statestore.verification.report_row import report_row
 from statestore.verification.unlogged import verify_unlogged
-
-_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _SCAN = VerifyOptions()
@@ -117,7 +100,7 @@ def verify_many(
     for at, spec in enumerate(specs):
         count = tasks.get((spec.application, spec.task.subtopology))
         if (found := repartitioned(spec, count)) is not None:
-            rows[at] = found.model_copy(update={"depth": options.depth})
+            rows[at] = report_row(spec, found, options.depth)
         else:
             left.setdefault((spec.bootstrap_servers, spec.kafka_timeout_s), []).append(at)
     try:
@@ -127,9 +110,9 @@ def verify_many(
                 for at in [at for at in asked if not specs[at].store.logged]:
                     rows[at] = verify_unlogged(specs[at], options)
                 asked = [at for at in asked if at not in rows]
-                archived = {at for at in asked if lives_in_archive(specs[at])}
+                archived = {at for at in asked if specs[at].home.in_archive}
                 for part in _parts(sorted(archived), _ASKED):
-                    rows.update(zip(part, _in_archive([specs[at] for at in part], options, cluster), strict=True))
+                    rows.update(zip(part, _verify_archived([specs[at] for at in part], options, cluster), strict=True))
                 for part in _parts([at for at in asked if at not in archived], _ASKED):
                     chosen = [specs[at] for at in part]
                     if options.depth == "offsets":
@@ -171,30 +154,39 @@ def undetermined(found: FailedStore) -> VerifyRow:
 
 
 def check(spec: StorePartitionSpec, options: VerifyOptions = _SCAN, cluster: Cluster | None = None) -> VerifyRow:
-    """Verify one store partition; the caller holds the task's lock.
+    """Verify one store partition, and return the row of a report; see `examine`."""
+    started = time.monotonic()
+    _, verdict = examine(spec, options, cluster)
+    return report_row(spec, verdict, options.depth, started)
+
+
+def examine(
+    spec: StorePartitionSpec, options: VerifyOptions = _SCAN, cluster: Cluster | None = None
+) -> tuple[Facts, Verdict]:
+    """Look at one store partition, and judge it; the caller holds the task's lock.
 
     Parameters
     ----------
     cluster
-        Whom to ask for the log; None: a client of its own.
+        The client to ask for the log; None for one of its own.
     """
-    started = time.monotonic()
     cluster = cluster or Cluster(spec.bootstrap_servers, spec.kafka_timeout_s)
-    seen = _look(spec, options)
+    by_offsets = options.depth == "offsets"
+    facts = Facts(spec, _look(spec, options))
     for _ in range(_ATTEMPTS):
-        [found] = _judged([spec], [seen], cluster, offsets_only=options.depth == "offsets")
-        if not seen.present or seen.trouble is not None or spec.changelog is None or options.depth == "offsets":
+        [(facts, verdict)] = resolve([facts], partial(judge, by_offsets=by_offsets), cluster)
+        if not facts.disk.present or facts.disk.trouble is not None or spec.changelog is None or by_offsets:
             break
         try:
-            found = _read(spec, seen, found, options, cluster)
+            verdict = _read(facts, verdict, options, cluster)
             break
         except StoreBehindLogStartError as error:  # retention has moved the log's start since it was asked for
             moving = f"{error}; the log's start moved during each of {_ATTEMPTS} attempts to compare the store with it"
-            found = row(spec, Status.LOCKED, Action.LATER, moving)
-    return found.model_copy(update={"seconds": round(time.monotonic() - started, 3), "depth": options.depth})
+            verdict, facts = locked(InputError(moving)), facts._replace(log=UNASKED, first=UNASKED)
+    return facts, verdict
 
 
-def _look(spec: StorePartitionSpec, options: VerifyOptions) -> Inspection:
+def _look(spec: StorePartitionSpec, options: VerifyOptions) -> DiskFacts:
     offsets = options.depth == "offsets"
     contents = not offsets and options.sample is None
     found = inspect(spec, open_sealed=not offsets, contents=contents, between=options.give_way)
@@ -202,115 +194,130 @@ def _look(spec: StorePartitionSpec, options: VerifyOptions) -> Inspection:
 
 
 def _verify(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) -> VerifyRow:
+    started = time.monotonic()
     try:
         with locked_task(spec.paths, spec.lock_wait_s, reading=True):
-            return check(spec, replace(options, give_way=partial(give_way, spec.paths)), cluster)
+            _, verdict = examine(spec, replace(options, give_way=partial(give_way, spec.paths)), cluster)
     except (LockedError, InvalidStateError) as error:
-        return _not_seen(spec, options, error)
+        verdict = _unobserved(error)
+    return report_row(spec, verdict, options.depth, started)
 
 
-def _read(
-    spec: StorePartitionSpec, seen: Inspection, found: VerifyRow, options: VerifyOptions, cluster: Cluster
-) -> VerifyRow:
-    """Read the rows of a store: all of them, or beside its log where that can tell what they must be."""
-    comparable = found.healthy or (found.status is Status.LAGGING and found.action is Action.TAIL)
+def _read(facts: Facts, verdict: Verdict, options: VerifyOptions, cluster: Cluster) -> Verdict:
+    """Read the rows of a store: all of them, and its log as well where that shows what they must be."""
+    spec, committed = facts.spec, facts.disk.committed
     try:
-        if options.depth == "deep" and comparable and seen.committed is not None:
-            contents = _compare(spec, seen.committed, options, cluster)
-            found = _as_taken(spec, _as_put_there(spec, with_contents(found, contents)), contents)
-            found = _as_described(spec, found)
-            said = [found.detail, _BROKERS_TIMESTAMPS if contents.brokers_timestamps else ""]
-            return found.model_copy(update={"detail": "; ".join(filter(None, said))})
-        return found.model_copy(update={"keys": count_rows(spec, options.give_way)})
+        if options.depth == "deep" and verdict.usable and committed is not None:
+            contents = _compare(facts, committed, options, cluster)
+            verdict = _if_installed(facts, with_contents(verdict, contents))
+            return _if_described(spec, _if_another_store(spec, verdict, contents), contents)
+        return verdict._replace(keys=count_rows(spec, options.give_way))
     except StoreCorruptedError as error:
-        return in_trouble(found, Status.CORRUPT, str(error), damaged_file(error, spec.live))
+        return damaged(verdict, Status.CORRUPT, str(error), damaged_file(error, spec.live))
 
 
-def _as_taken(spec: StorePartitionSpec, found: VerifyRow, contents: Contents) -> VerifyRow:
-    """Leave a store to a person that no definition names and that has no key of its log: it may be taken for another.
+def _if_another_store(spec: StorePartitionSpec, verdict: Verdict, contents: Contents) -> Verdict:
+    """Leave a store to a user that no definition names and that has no key in common with its log.
 
-    What its log gives to a store of that kind would take the place of all that it has.
+    It may have been taken for another one, and what its log gives to a store of that kind would replace all it has.
     """
     in_common = contents.equal + contents.other_value
     if spec.owned or in_common or not contents.only_in_store or not contents.only_in_log:
-        return found
-    detail = f"{found.detail}; it has no key in common with its changelog, so it may be a different store than assumed"
-    return found.model_copy(update={"action": Action.BY_HAND, "detail": detail})
+        return verdict
+    detail = (
+        f"{verdict.detail}; it has no key in common with its changelog, so it may be a different store than assumed"
+    )
+    return verdict._replace(rebuildable=False, detail=detail)
 
 
-def _as_put_there(spec: StorePartitionSpec, found: VerifyRow) -> VerifyRow:
-    """Leave to a person what a person has put there: its log does not give it."""
-    if found.status is not Status.DIVERGED:
-        return found
-    chosen = put_in_place_by(spec.paths, spec.store.name)
-    if chosen is None:
-        return found
-    return with_loss(found, Lost(Loss.LIKELY, f"it is here by {chosen}", Status.DIVERGED))
+def _if_installed(facts: Facts, verdict: Verdict) -> Verdict:
+    """Leave a manually installed store to a user: its log does not give it."""
+    chosen = facts.disk.installed_by
+    if verdict.status is not Status.DIVERGED or chosen is None:
+        return verdict
+    return with_loss(verdict, RebuildLoss(Loss.LIKELY, f"it is here by {chosen}", Status.DIVERGED))
 
 
-def _as_described(spec: StorePartitionSpec, found: VerifyRow) -> VerifyRow:
-    """Say where a comparison holds only if what the user says of the store is true."""
-    if not spec.described:
-        return found
-    detail = "; ".join(filter(None, [found.detail, f"compared as you described it: {spec.described}"]))
-    return found.model_copy(update={"detail": detail})
+def _if_described(spec: StorePartitionSpec, verdict: Verdict, contents: Contents) -> Verdict:
+    """Say where a comparison holds only if what the user says of the store is true, and what it left out."""
+    said = [
+        verdict.detail,
+        f"compared as you described it: {spec.described}" if spec.described else "",
+        _BROKERS_TIMESTAMPS if contents.brokers_timestamps else "",
+    ]
+    return verdict._replace(detail="; ".join(filter(None, said)))
 
 
-def _compare(spec: StorePartitionSpec, committed: int, options: VerifyOptions, cluster: Cluster) -> Contents:
-    log = cluster.log_ranges([spec])[spec.partition]
-    return compare_contents(spec, committed, log, cluster.topics, options)
+def _compare(facts: Facts, committed: int, options: VerifyOptions, cluster: Cluster) -> Contents:
+    log = cluster.log_ranges([facts.spec])[facts.spec.partition]
+    return compare_contents(facts.spec, committed, log, cluster.topics, options)
 
 
-# -- what the archive has ---------------------------------------------------------------------------------------------
+# -- stores whose home is the archive ---------------------------------------------------------------------------------
 
 
 def check_archived(
     spec: StorePartitionSpec, options: VerifyOptions = _SCAN, cluster: Cluster | None = None
 ) -> VerifyRow:
-    """Verify one store that lives in the archive; `cluster` as of `check`."""
+    """Verify one store whose home is the archive; `cluster` as of `examine`."""
+    started = time.monotonic()
+    _, verdict = examine_archived(spec, options, cluster)
+    return report_row(spec, verdict, options.depth, started)
+
+
+def examine_archived(
+    spec: StorePartitionSpec, options: VerifyOptions = _SCAN, cluster: Cluster | None = None
+) -> tuple[Facts, Verdict]:
+    """Look at one store whose home is the archive, and judge it; `cluster` as of `examine`."""
     cluster = cluster or Cluster(spec.bootstrap_servers, spec.kafka_timeout_s)
     (found,) = _in_archive([spec], options, cluster)
     return found
 
 
-def _in_archive(specs: Sequence[StorePartitionSpec], options: VerifyOptions, cluster: Cluster) -> list[VerifyRow]:
-    """Verify stores that live in the archive; copies of them on the disks of nodes are not looked at."""
-    started = time.monotonic()
+def _in_archive(
+    specs: Sequence[StorePartitionSpec], options: VerifyOptions, cluster: Cluster
+) -> list[tuple[Facts, Verdict]]:
+    """Judge stores whose home is the archive; copies of them on the disks of nodes are not looked at."""
     try:
         seen = look_into_archive(specs, look_at_files=options.depth != "offsets")
     except (ArchiveUnavailableError, ArchiveAccessError) as error:
-        return [not_now(spec, error).model_copy(update={"depth": options.depth}) for spec in specs]
-    rows = _judged(specs, [found.seen for found in seen], cluster, offsets_only=options.depth == "offsets")
-    rows = [
-        _of_archived(spec, found, row_found, options, cluster)
-        for spec, found, row_found in zip(specs, seen, rows, strict=True)
+        return [(Facts(spec, DiskFacts(present=False)), locked(error)) for spec in specs]
+    asked = [Facts(spec, found.seen) for spec, found in zip(specs, seen, strict=True)]
+    found = resolve(asked, partial(judge, by_offsets=options.depth == "offsets"), cluster)
+    return [
+        (facts, _of_archived(facts, archived, verdict, options, cluster))
+        for archived, (facts, verdict) in zip(seen, found, strict=True)
     ]
-    seconds = round((time.monotonic() - started) / max(len(specs), 1), 4)
-    return [found.model_copy(update={"seconds": seconds, "depth": options.depth}) for found in rows]
 
 
 def _of_archived(
-    spec: StorePartitionSpec, archived: ArchivedStore, found: VerifyRow, options: VerifyOptions, cluster: Cluster
-) -> VerifyRow:
+    facts: Facts, archived: ArchivedStore, verdict: Verdict, options: VerifyOptions, cluster: Cluster
+) -> Verdict:
     if archived.snapshot is None:
-        if found.status is not Status.MISSING:
-            return found
+        if verdict.status is not Status.MISSING:
+            return verdict
         # A node may have it; whoever needs it elsewhere reads its log.
-        status = Status.LAGGING if found.action is Action.FULL else found.status
-        return found.model_copy(update={"status": status, "detail": _unarchived(found)})
-    comparable = found.healthy or (found.status is Status.LAGGING and found.action is Action.TAIL)
-    if options.depth != "deep" or not comparable:
-        return found
+        status = Status.LAGGING if verdict.rebuildable and not verdict.loses else verdict.status
+        return verdict._replace(status=status, detail=_unarchived(verdict))
+    if options.depth != "deep" or not verdict.usable:
+        return verdict
     try:
-        with copied(spec, archived.snapshot) as there:
-            return check(there, options, cluster)
+        with copied(facts.spec, archived.snapshot) as there:
+            _, found = examine(there, options, cluster)
+            return found
     except SnapshotError as error:
-        return in_trouble(found, Status.CORRUPT, str(error))
+        return damaged(verdict, Status.CORRUPT, str(error))
 
 
-def _unarchived(found: VerifyRow) -> str:
+def _unarchived(verdict: Verdict) -> str:
     said = "the archive has no snapshot of it that can be used"
-    return f"{said}; a rebuild would lose data: {found.loss_detail}" if found.loss is Loss.LIKELY else said
+    why = "" if verdict.loss is None else verdict.loss.why
+    return f"{said}; a rebuild would lose data: {why}" if verdict.loses else said
+
+
+def _verify_archived(specs: Sequence[StorePartitionSpec], options: VerifyOptions, cluster: Cluster) -> list[VerifyRow]:
+    started = time.monotonic()
+    return _rows(specs, [verdict for _, verdict in _in_archive(specs, options, cluster)], options, started)
 
 
 # -- many by their offsets --------------------------------------------------------------------------------------------
@@ -319,11 +326,11 @@ def _unarchived(found: VerifyRow) -> str:
 def _by_offsets(specs: Sequence[StorePartitionSpec], options: VerifyOptions, cluster: Cluster) -> list[VerifyRow]:
     started = time.monotonic()
     seen = _seen(specs, options)
-    rows = _judged(specs, seen, cluster, offsets_only=True)
+    found = _judged(specs, seen, cluster)
     unsettled = [
         at
-        for at, found in enumerate(rows)
-        if found.status is Status.LOCKED or (isinstance(seen[at], Inspection) and not found.healthy)
+        for at, verdict in enumerate(found)
+        if not verdict.observed or (isinstance(seen[at], DiskFacts) and not verdict.status.healthy)
     ]
     deadline = time.monotonic() + max((specs[at].lock_wait_s for at in unsettled), default=0.0)
     unsettled.sort(key=lambda at: specs[at].paths)
@@ -331,15 +338,23 @@ def _by_offsets(specs: Sequence[StorePartitionSpec], options: VerifyOptions, clu
     for tasks in _parts(of_tasks, _HELD):
         again = [[specs[at] for at in of_task] for of_task in tasks]
         found_again = _with_locks_held(again, options, cluster, deadline)
-        for at, found in zip(chain.from_iterable(tasks), found_again, strict=True):
-            rows[at] = found
+        for at, verdict in zip(chain.from_iterable(tasks), found_again, strict=True):
+            found[at] = verdict
+    return _rows(specs, found, options, started)
+
+
+def _rows(
+    specs: Sequence[StorePartitionSpec], verdicts: Sequence[Verdict], options: VerifyOptions, started: float
+) -> list[VerifyRow]:
+    """Return the rows of store partitions that were verified together, each with its share of the time."""
     seconds = round((time.monotonic() - started) / max(len(specs), 1), 4)
-    return [found.model_copy(update={"seconds": seconds, "depth": options.depth}) for found in rows]
+    rows = [report_row(spec, verdict, options.depth) for spec, verdict in zip(specs, verdicts, strict=True)]
+    return [found.model_copy(update={"seconds": seconds}) for found in rows]
 
 
-def _seen(specs: Sequence[StorePartitionSpec], options: VerifyOptions) -> list[Inspection | VerifyRow]:
+def _seen(specs: Sequence[StorePartitionSpec], options: VerifyOptions) -> list[DiskFacts | Verdict]:
     """Look at store partitions, those of a task under one lock: to take it, all databases of the task are looked at."""
-    seen: dict[int, Inspection | VerifyRow] = {}
+    seen: dict[int, DiskFacts | Verdict] = {}
     in_order = sorted(range(len(specs)), key=lambda at: specs[at].paths)
     for paths, of_task in groupby(in_order, lambda at: specs[at].paths):
         task = list(of_task)
@@ -348,113 +363,46 @@ def _seen(specs: Sequence[StorePartitionSpec], options: VerifyOptions) -> list[I
                 for at in task:
                     seen[at] = _seen_alone(specs[at], options)
         except (LockedError, InvalidStateError) as error:
-            seen |= {at: _not_seen(specs[at], options, error) for at in task}
+            seen |= dict.fromkeys(task, _unobserved(error))
     return [seen[at] for at in range(len(specs))]
 
 
-def _seen_alone(spec: StorePartitionSpec, options: VerifyOptions) -> Inspection | VerifyRow:
+def _seen_alone(spec: StorePartitionSpec, options: VerifyOptions) -> DiskFacts | Verdict:
     try:
         return _look(spec, options)
     except (LockedError, InvalidStateError) as error:
-        return _not_seen(spec, options, error)
+        return _unobserved(error)
 
 
 def _with_locks_held(
     tasks: Sequence[Sequence[StorePartitionSpec]], options: VerifyOptions, cluster: Cluster, deadline: float
-) -> list[VerifyRow]:
+) -> list[Verdict]:
     """Verify store partitions, grouped by task; the locks of all are held meanwhile."""
-    seen: list[Inspection | VerifyRow] = []
+    seen: list[DiskFacts | Verdict] = []
     with ExitStack() as held:
         for specs in tasks:
             try:
                 held.enter_context(locked_task(specs[0].paths, max(0.0, deadline - time.monotonic()), reading=True))
                 seen += [_seen_alone(spec, options) for spec in specs]
             except (LockedError, InvalidStateError) as error:
-                seen += [_not_seen(spec, options, error) for spec in specs]
-        return _judged([spec for specs in tasks for spec in specs], seen, cluster, offsets_only=True)
+                seen += [_unobserved(error) for _ in specs]
+        return _judged([spec for specs in tasks for spec in specs], seen, cluster)
 
 
 def _judged(
-    specs: Sequence[StorePartitionSpec], seen: Sequence[Inspection | VerifyRow], cluster: Cluster, *, offsets_only: bool
-) -> list[VerifyRow]:
-    """Ask for the logs of those that were seen, and judge them; the others have their rows."""
-    asked = [(spec, found) for spec, found in zip(specs, seen, strict=True) if isinstance(found, Inspection)]
-    asked = _with_evidence(asked)
-    if not asked:
-        return [found for found in seen if isinstance(found, VerifyRow)]
-    for attempts_left in reversed(range(_ATTEMPTS)):
-        now_ms = brokers_clock.now_ms(cluster)
-        supplies = cluster.supplies(asked)
-        ranges = [
-            (spec.partition, unread(spec, found, supply.log, now_ms))
-            for (spec, found), supply in zip(asked, supplies, strict=True)
-        ]
-        try:
-            firsts = cluster.firsts(ranges)
-            judged = iter(
-                _judge(spec, found, supply, first, now_ms, offsets_only=offsets_only)
-                for (spec, found), supply, first in zip(asked, supplies, firsts, strict=True)
-            )
-            return [next(judged) if isinstance(found, Inspection) else found for found in seen]
-        except StoreBehindLogStartError:  # retention has moved a log's start since it was asked for
-            if not attempts_left:
-                raise
-    raise AssertionError("the last attempt returns or raises")
+    specs: Sequence[StorePartitionSpec], seen: Sequence[DiskFacts | Verdict], cluster: Cluster
+) -> list[Verdict]:
+    """Ask for the logs of those that were seen, and judge them by their offsets; the others have their verdicts."""
+    asked = [Facts(spec, disk) for spec, disk in zip(specs, seen, strict=True) if isinstance(disk, DiskFacts)]
+    judged = iter(resolve(asked, partial(judge, by_offsets=True), cluster))
+    return [disk if isinstance(disk, Verdict) else next(judged)[1] for disk in seen]
 
 
-def _with_evidence(
-    asked: Sequence[tuple[StorePartitionSpec, Inspection]],
-) -> list[tuple[StorePartitionSpec, Inspection]]:
-    """Add evidence of unknown stores: their newest snapshots, if the archive answers, and their tasks' commits."""
-    specs, found = [spec for spec, _ in asked], [found for _, found in asked]
-    try:
-        found = with_archived_evidence(specs, found)
-    except (ArchiveUnavailableError, ArchiveAccessError) as error:
-        _log.warning("verify: it is unknown what snapshots show of stores that do not exist here: %s", error)
-    return list(zip(specs, with_committed_changelogs(specs, found), strict=True))
-
-
-def _judge(
-    spec: StorePartitionSpec, seen: Inspection, supply: Supply, first: int | None, now_ms: int, *, offsets_only: bool
-) -> VerifyRow:
-    found = judge(spec, seen, supply, first, now_ms)
-    if not offsets_only and _may_be_followed(spec, seen, supply, found):
-        # All deletes are there, as in a log that is not compacted.
-        spec, supply = _uncompacted(spec), supply._replace(changelog=_uncompacted(spec).changelog)
-        found = judge(spec, seen, supply, first, now_ms)
-    timed = needs_stream_time(spec, seen.record, supply.log)
-    if supply.changelog is None or not (timed or (seen.had.anything and not spec.store.compaction_keeps_rows)):
-        return found
-    if offsets_only and found.action is Action.NONE:  # nobody is about to rebuild it, so the log is not read for that
-        return found.model_copy(update={"loss": None, "loss_detail": ""})
-    times = log_times(spec, supply.log) if timed else LogTimes()
-    supply = supply._replace(
-        stream_time=times.latest,
-        first_time=times.first,
-        lacks_versions=may_lack_versions(spec, seen.had.committed, supply.log),
-    )
-    return judge(spec, seen, supply, first, now_ms)
-
-
-def _may_be_followed(spec: StorePartitionSpec, seen: Inspection, supply: Supply, found: VerifyRow) -> bool:
-    """Tell whether a store lags that may be whole but for the rest of its log, and that is the smaller part of it."""
-    log, committed = supply.log, seen.committed
-    if found.status is not Status.LAGGING or found.action not in (Action.FULL, Action.BY_HAND) or committed is None:
-        return False
-    short = 2 * (log.last_stable - committed) <= log.last_stable - log.start
-    return short and may_follow(spec) and has_lost_none(spec, committed + 1, log.last_stable)
-
-
-def _uncompacted(spec: StorePartitionSpec) -> StorePartitionSpec:
-    changelog = None if spec.changelog is None else spec.changelog.model_copy(update={"compacted": False})
-    return spec.model_copy(update={"changelog": changelog})
-
-
-def _not_seen(spec: StorePartitionSpec, options: VerifyOptions, error: LockedError | InvalidStateError) -> VerifyRow:
-    """Say why nobody could look: the task is in use, or a swap of one of its stores cannot be finished."""
-    locked = isinstance(error, LockedError)
-    found = not_now(spec, error) if locked else row(spec, Status.CORRUPT, Action.BY_HAND, str(error))
-    return found.model_copy(update={"depth": options.depth})
+def _unobserved(error: LockedError | InvalidStateError) -> Verdict:
+    """Return why nobody could look: the task is in use, or a swap of one of its stores cannot be finished."""
+    if isinstance(error, LockedError):
+        return locked(error)
+    return Verdict(Status.CORRUPT, str(error), rebuildable=False)
 
 
 def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

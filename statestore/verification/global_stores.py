@@ -17,10 +17,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
+from statestore.changelog import brokers_clock
 from statestore.changelog.reader import first_offset
 from statestore.changelog.topics import LogRange, Topics
 from statestore.discovery.changelogs import log_ranges
 from statestore.errors import (
+    InputError,
     InvalidStateError,
     LockedError,
     StoreBehindLogStartError,
@@ -32,9 +34,11 @@ from statestore.errors import (
     unreadable_is_damaged,
 )
 from statestore.model import TopicPartition
-from statestore.partition.judgement import Lost, with_loss
+from statestore.partition.facts import NO_ARCHIVE, NO_LOG, DiskFacts, Facts, LogFacts, RebuildLoss
+from statestore.partition.plan import what_decides
 from statestore.partition.spec import StorePartitionSpec
-from statestore.reports import Action, Contents, Loss, Status, VerifyRow
+from statestore.partition.verdict import Verdict, locked, with_loss
+from statestore.reports import Contents, Loss, Status, VerifyRow
 from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.lock import give_way
 from statestore.statedir.record import read_record
@@ -42,19 +46,12 @@ from statestore.statedir.swap import locked_task
 from statestore.stores.open import opened
 from statestore.verification.global_contents import compare_global
 from statestore.verification.options import VerifyOptions
+from statestore.verification.report_row import report_row
 
 _REFILLED = "remove its directory, and Kafka Streams fills it from the topic at its next start"
 _SCAN = VerifyOptions()
 _NOT_FROM_BYTES = "a processor of the application fills it, so its rows are not compared with its topic's"
 _ATTEMPTS = 3
-
-
-def what_decides(store: str) -> str:
-    """Say how somebody tells whether a global store is a table."""
-    return (
-        f"if it is a global table (StreamsBuilder.globalTable), add --store {store}:global=table; if a processor fills "
-        f"it (addGlobalStore), add --store {store}:global=processor"
-    )
 
 
 def verify_global(spec: StorePartitionSpec, options: VerifyOptions = _SCAN) -> VerifyRow:
@@ -67,45 +64,49 @@ def verify_global(spec: StorePartitionSpec, options: VerifyOptions = _SCAN) -> V
     KafkaUnavailableError
         If Kafka cannot be asked: that says nothing about the store.
     """
+    started = time.monotonic()
     try:
         with locked_task(spec.paths, spec.lock_wait_s, reading=True):
-            return check_global(spec, replace(options, give_way=partial(give_way, spec.paths)))
+            _, verdict = examine_global(spec, replace(options, give_way=partial(give_way, spec.paths)))
     except LockedError as error:
-        row = _row(spec, Status.LOCKED, Action.LATER, str(error))
+        verdict = locked(error)
     except InvalidStateError as error:  # a swap cannot be finished
-        row = _row(spec, Status.CORRUPT, Action.BY_HAND, str(error))
+        verdict = Verdict(Status.CORRUPT, str(error), rebuildable=False)
     except OSError as error:
         raise of_os_error(error) from error
-    return row.model_copy(update={"depth": options.depth})
+    return report_row(spec, verdict, options.depth, started)
 
 
-def check_global(spec: StorePartitionSpec, options: VerifyOptions = _SCAN) -> VerifyRow:
-    """Verify a global store; the caller holds its lock."""
-    started = time.monotonic()
+def examine_global(spec: StorePartitionSpec, options: VerifyOptions = _SCAN) -> tuple[Facts, Verdict]:
+    """Look at a global store, and judge it; the caller holds its lock."""
     for attempts_left in reversed(range(_ATTEMPTS)):
+        logs: Mapping[TopicPartition, LogRange] = {}
         try:
+            asked_ms = brokers_clock.now_ms(spec)
+            logs = {} if spec.changelog is None else logs_of(spec)
             with unreadable_is_damaged():
-                row = _check(spec, options)
+                verdict = _examined(spec, logs, options)
             break
         except LockedError as error:
-            row = _row(spec, Status.LOCKED, Action.LATER, str(error))
+            verdict = locked(error)
             break
         except UnknownFormatError as error:
-            row = _row(spec, Status.UNKNOWN_FORMAT, Action.BY_HAND, str(error))
+            verdict = Verdict(Status.UNKNOWN_FORMAT, str(error), rebuildable=False)
             break
         except StoreUncleanError as error:
             detail = f"{error}; if Kafka Streams 4.3 finds one so, it removes all global stores and fails to start"
-            row = _unusable(spec, Status.UNCLEAN, detail, logs_of(spec))
+            verdict = _unusable(spec, Status.UNCLEAN, detail, logs)
             break
         except (StoreCorruptedError, WrongStoreError) as error:
-            row = _unusable(spec, Status.CORRUPT, str(error), logs_of(spec))
+            verdict = _unusable(spec, Status.CORRUPT, str(error), logs)
             break
         except StoreBehindLogStartError as error:  # retention has moved the log's start since it was asked for
             if not attempts_left:
-                row = _row(spec, Status.LOCKED, Action.LATER, f"{error}; the start of its topic moved at each attempt")
+                verdict = locked(InputError(f"{error}; the start of its topic moved at each attempt"))
         except OSError as error:
             raise of_os_error(error) from error
-    return row.model_copy(update={"seconds": round(time.monotonic() - started, 3), "depth": options.depth})
+    log = LogFacts(spec.changelog, logs.get(spec.partition, NO_LOG), asked_ms=asked_ms, all_logs=logs)
+    return Facts(spec, DiskFacts(present=spec.live.exists()), asked_ms, log, archive=NO_ARCHIVE), verdict
 
 
 def logs_of(spec: StorePartitionSpec) -> Mapping[TopicPartition, LogRange]:
@@ -113,79 +114,80 @@ def logs_of(spec: StorePartitionSpec) -> Mapping[TopicPartition, LogRange]:
     return log_ranges(Topics(spec.bootstrap_servers, spec.kafka_timeout_s), [spec])
 
 
-def _check(spec: StorePartitionSpec, options: VerifyOptions) -> VerifyRow:
+def _examined(spec: StorePartitionSpec, logs: Mapping[TopicPartition, LogRange], options: VerifyOptions) -> Verdict:
     if spec.changelog is None:
-        return _row(spec, Status.REPLACED, Action.BY_HAND, f"topic {spec.partition.topic} does not exist")
+        return Verdict(Status.REPLACED, f"topic {spec.partition.topic} does not exist", rebuildable=False)
     topic_id = spec.changelog.topic_id
-    logs = logs_of(spec)
     if not spec.live.exists():
         left = _left(spec, logs, {})
         status = Status.MISSING if left else Status.EMPTY
-        return _row(spec, status, Action.NONE, f"{spec.live} does not exist: Kafka Streams fills it at its next start")
+        return Verdict(status, f"{spec.live} does not exist: Kafka Streams fills it at its next start", refills=True)
     record = read_record(spec.paths, spec.store.name)
     if record is not None and record.topic_id != topic_id:
         why = f"its topic was {record.topic_id} when it was restored and is {topic_id} now"
-        return _row(spec, Status.REPLACED, Action.BY_HAND, f"{why}; {_REFILLED}")
+        return Verdict(Status.REPLACED, f"{why}; {_REFILLED}", rebuildable=False)
     with opened(spec.store, spec.context(read_only=True)) as store:
         keys = sum(1 for _ in store.all())
         committed = {partition: store.committed_offset(partition) for partition in spec.partitions}
         legacy = legacy_offsets(spec.paths)
     next_offsets = {partition: legacy.get(partition, offset) for partition, offset in committed.items()}
-    row = _judged(spec, logs, next_offsets).model_copy(update={"keys": keys})
-    if options.depth != "deep" or row.status not in (Status.OK, Status.LAGGING):
-        return row
+    verdict = _judged(spec, logs, next_offsets)._replace(keys=keys)
+    if options.depth != "deep" or verdict.status not in (Status.OK, Status.LAGGING):
+        return verdict
     if spec.global_kind == "processor" or not spec.store.store_kind.may_be_global_table:
-        return _with_detail(row, _NOT_FROM_BYTES)
+        return _with_detail(verdict, _NOT_FROM_BYTES)
     topics = Topics(spec.bootstrap_servers, spec.kafka_timeout_s)
     contents = compare_global(spec, next_offsets, logs, topics, options)
-    return _compared(spec, row.model_copy(update={"contents": contents}), contents, logs)
+    return _compared(spec, verdict._replace(contents=contents), contents, logs)
 
 
 def _judged(
     spec: StorePartitionSpec, logs: Mapping[TopicPartition, LogRange], next_offsets: Mapping[TopicPartition, int | None]
-) -> VerifyRow:
+) -> Verdict:
     for partition, offset in next_offsets.items():
         log = logs[partition]
         if offset is not None and offset > log.high_watermark:
             detail = f"{partition}: the store resumes at {offset}, but the log ends at {log.high_watermark}"
-            return _unusable(spec, Status.AHEAD, detail, logs, Lost(Loss.LIKELY, detail, Status.AHEAD))
+            return _unusable(spec, Status.AHEAD, detail, logs, RebuildLoss(Loss.LIKELY, detail, Status.AHEAD))
         if offset is not None and offset < log.start:
             detail = f"{partition}: the store resumes at {offset}, but the log begins at {log.start}"
             return _unusable(spec, Status.TRUNCATED, detail, logs)
     left = _left(spec, logs, next_offsets)
     if not left:
-        return _row(spec, Status.OK, Action.NONE, "")
+        return Verdict(Status.OK)
     detail = f"records are to be read from {', '.join(left)}: Kafka Streams reads them at its next start"
-    return _row(spec, Status.LAGGING, Action.NONE, detail)
+    return Verdict(Status.LAGGING, detail, refills=True)
 
 
 def _compared(
-    spec: StorePartitionSpec, row: VerifyRow, contents: Contents, logs: Mapping[TopicPartition, LogRange]
-) -> VerifyRow:
-    """Judge a store by what its rows are beside those of its topic."""
+    spec: StorePartitionSpec, verdict: Verdict, contents: Contents, logs: Mapping[TopicPartition, LogRange]
+) -> Verdict:
+    """Judge a store by comparing its rows with those of its topic."""
     if not contents.differing:
         shown = contents.equal > 0 and 2 * contents.equal >= contents.store_rows
-        return row.model_copy(update={"global_kind": "table"}) if shown else row
+        return verdict._replace(global_kind="table") if shown else verdict
     figures = (
         f"{contents.equal} of its {contents.store_rows} rows match its topic; {contents.other_value} "
         f"have another value, {contents.only_in_store} are only in the store, and {contents.only_in_log} only in the "
         "topic"
     )
+    undecided = verdict._replace(refills=False, rebuildable=False)
     if spec.global_kind is None:
         if not contents.equal:
-            return _with_detail(row, f"{figures}: a processor seems to fill it; {what_decides(spec.store.name)}")
+            detail = f"{figures}: a processor seems to fill it; {what_decides(spec.store.name)}"
+            return _with_detail(verdict, detail)
         detail = f"{figures}: it is a table with wrong rows, or a processor fills it; {what_decides(spec.store.name)}"
-        return row.model_copy(update={"status": Status.UNKNOWN_FORMAT, "action": Action.BY_HAND, "detail": detail})
+        return undecided._replace(status=Status.UNKNOWN_FORMAT, detail=detail)
     if not spec.global_said:
         detail = f"{figures}; its rows once matched its topic: {what_decides(spec.store.name)}"
-        return row.model_copy(update={"status": Status.DIVERGED, "action": Action.BY_HAND, "detail": detail})
+        return undecided._replace(status=Status.DIVERGED, detail=detail)
     if contents.differing == contents.only_in_log:
         detail = (
             f"{figures}: it has lost rows, or the application has skipped their records (deserialization exception "
             "handler); if it skips none, restore it with --mode full --force"
         )
-        return row.model_copy(update={"status": Status.DIVERGED, "action": Action.BY_HAND, "detail": detail})
-    found = row.model_copy(update={"status": Status.DIVERGED, "action": Action.FULL, "detail": figures})
+        return undecided._replace(status=Status.DIVERGED, detail=detail)
+    found = verdict._replace(status=Status.DIVERGED, detail=figures, refills=False)
     return with_loss(found, loss_of_rebuild(spec, logs))
 
 
@@ -194,29 +196,29 @@ def _unusable(
     status: Status,
     detail: str,
     logs: Mapping[TopicPartition, LogRange],
-    lost: Lost | None = None,
-) -> VerifyRow:
-    """Make the row of a store that Kafka Streams cannot go on with: a table can be rebuilt, another one cannot."""
+    lost: RebuildLoss | None = None,
+) -> Verdict:
+    """Judge a store that Kafka Streams cannot use: a table can be rebuilt, another one cannot."""
     if spec.global_kind != "table":
-        return _row(spec, status, Action.BY_HAND, f"{detail}; {_REFILLED}")
-    return with_loss(_row(spec, status, Action.FULL, detail), lost or loss_of_rebuild(spec, logs))
+        return Verdict(status, f"{detail}; {_REFILLED}", rebuildable=False)
+    return with_loss(Verdict(status, detail), lost or loss_of_rebuild(spec, logs))
 
 
-def loss_of_rebuild(spec: StorePartitionSpec, logs: Mapping[TopicPartition, LogRange]) -> Lost:
+def loss_of_rebuild(spec: StorePartitionSpec, logs: Mapping[TopicPartition, LogRange]) -> RebuildLoss:
     """Say what a rebuild of a global table would lose of the one that is there."""
     if not spec.live.exists():
-        return Lost(Loss.NONE)
+        return RebuildLoss(Loss.NONE)
     for partition, log in logs.items():
         if log.start > 0:
-            return Lost(Loss.LIKELY, f"{partition} begins at offset {log.start}", Status.TRUNCATED)
+            return RebuildLoss(Loss.LIKELY, f"{partition} begins at offset {log.start}", Status.TRUNCATED)
     if not any(log.high_watermark for log in logs.values()):
-        return Lost(Loss.LIKELY, "its topic is empty", Status.AHEAD)
+        return RebuildLoss(Loss.LIKELY, "its topic is empty", Status.AHEAD)
     record = read_record(spec.paths, spec.store.name)
     if record is None:
-        return Lost(Loss.UNPROVEN, "the topic that its offsets belong to was never recorded")
+        return RebuildLoss(Loss.UNPROVEN, "the topic that its offsets belong to was never recorded")
     if spec.changelog is None or record.topic_id != spec.changelog.topic_id:
-        return Lost(Loss.LIKELY, f"its topic was {record.topic_id}, and is now another one", Status.REPLACED)
-    return Lost(Loss.NONE)
+        return RebuildLoss(Loss.LIKELY, f"its topic was {record.topic_id}, and is now another one", Status.REPLACED)
+    return RebuildLoss(Loss.NONE)
 
 
 def _left(
@@ -233,18 +235,5 @@ def _left(
     return found
 
 
-def _with_detail(row: VerifyRow, detail: str) -> VerifyRow:
-    return row.model_copy(update={"detail": "; ".join(filter(None, [row.detail, detail]))})
-
-
-def _row(spec: StorePartitionSpec, status: Status, action: Action, detail: str) -> VerifyRow:
-    return VerifyRow(
-        application=spec.application,
-        store=spec.store.name,
-        task=str(spec.task),
-        status=status,
-        action=action,
-        detail=detail,
-        topic_id=spec.changelog.topic_id if spec.changelog else None,
-        global_kind=spec.global_kind,
-    )
+def _with_detail(verdict: Verdict, detail: str) -> Verdict:
+    return verdict._replace(detail="; ".join(filter(None, [verdict.detail, detail])))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from statestore.partition.archived import known_of, lives_in_archive
-from statestore.partition.judgement import may_be_archived, waits_for_loss
+from statestore.partition.archived import known_of
+from statestore.partition.facts import Needs
 from statestore.partition.restore_points import restore_points
-from statestore.partition.snapshots import Needs
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, RestorePoint, Status, VerifyRow
 from statestore.requests.verify import Depth
@@ -35,13 +34,13 @@ def _with_point(spec: StorePartitionSpec, row: VerifyRow, point: RestorePoint | 
     if row.status is Status.EMPTY and row.start and point.usable and point.committed is not None:
         detail = f"all of its changelog was deleted, and snapshot {point.snapshot} has the store"
         return row.model_copy(update={"status": Status.MISSING, "action": Action.FULL, "detail": detail})
-    if not waits_for_loss(row) or point.snapshot is None:
+    if not row.waits_for_loss or point.snapshot is None:
         return row
-    record = None if lives_in_archive(spec) else read_record(spec.paths, spec.store.name)
+    record = None if spec.home.in_archive else read_record(spec.paths, spec.store.name)
     if (record is None or record.is_begun) and (known := known_of(spec)) is not None:
         record = known.record
     needs = Needs.of(record)
-    if point.usable and may_be_archived(row) and needs.met_by(point) and not row.status.is_found_by_rows:
+    if point.usable and row.loss_cause is Status.TRUNCATED and needs.met_by(point) and not row.status.is_found_by_rows:
         detail = f"{row.detail}; snapshot {point.snapshot} has what the changelog has lost"
         return row.model_copy(update={"action": Action.FULL, "detail": detail})
     detail = (

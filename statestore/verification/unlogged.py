@@ -12,65 +12,65 @@ from functools import partial
 
 from statestore.errors import InvalidStateError, LockedError, StoreCorruptedError
 from statestore.model import TopicPartition
+from statestore.partition.facts import RebuildLoss
 from statestore.partition.inspection import damaged_file, inspect
-from statestore.partition.judgement import not_now, row
 from statestore.partition.last_commit import LastCommit, find_last_commit
 from statestore.partition.spec import StorePartitionSpec
-from statestore.reports import Action, Loss, Status, VerifyRow
+from statestore.partition.verdict import Verdict, locked
+from statestore.reports import Loss, Status, VerifyRow
 from statestore.statedir.lock import give_way
 from statestore.statedir.swap import locked_task
 from statestore.stores.commit_log import Commit, numbers, prepared_commits
 from statestore.verification.contents import count_rows
 from statestore.verification.options import VerifyOptions
+from statestore.verification.report_row import report_row
 
-_NO_LOG = "it has no changelog, so a rebuild would lose all of it; only a snapshot can replace it"
+_NO_LOG = RebuildLoss(
+    Loss.LIKELY, "it has no changelog, so a rebuild would lose all of it; only a snapshot can replace it"
+)
 
 
 def verify_unlogged(spec: StorePartitionSpec, options: VerifyOptions) -> VerifyRow:
     """Lock the task and verify one of its stores without a changelog."""
+    started = time.monotonic()
     try:
         with locked_task(spec.paths, spec.lock_wait_s, reading=True):
-            return check_unlogged(spec, replace(options, give_way=partial(give_way, spec.paths)))
+            verdict = examine_unlogged(spec, replace(options, give_way=partial(give_way, spec.paths)))
     except LockedError as error:
-        return not_now(spec, error).model_copy(update={"depth": options.depth})
+        verdict = locked(error)
     except InvalidStateError as error:
-        found = row(spec, Status.CORRUPT, Action.BY_HAND, str(error))
-        return found.model_copy(update={"depth": options.depth})
+        verdict = Verdict(Status.CORRUPT, str(error), rebuildable=False)
+    return report_row(spec, verdict, options.depth, started)
 
 
-def check_unlogged(spec: StorePartitionSpec, options: VerifyOptions, last: LastCommit | None = None) -> VerifyRow:
-    """Verify a store without a changelog; the caller holds the task's lock.
+def examine_unlogged(spec: StorePartitionSpec, options: VerifyOptions, last: LastCommit | None = None) -> Verdict:
+    """Look at a store without a changelog, and judge it; the caller holds the task's lock.
 
     Parameters
     ----------
     last
         The task's last commit; None: Kafka is asked.
     """
-    started = time.monotonic()
     last = find_last_commit(spec) if last is None else last
     offsets = options.depth == "offsets"
     seen = inspect(
         spec, open_sealed=not offsets, contents=not offsets and options.sample is None, between=options.give_way
     )
-    found = row(spec, Status.UNLOGGED, Action.NONE, "")
-    found = found.model_copy(update={"committed": seen.committed, "sealed": seen.sealed, "file": seen.file})
+    found = Verdict(Status.UNLOGGED, committed=seen.committed, sealed=seen.sealed, file=seen.file)
     if not seen.present:
-        found = _of_missing(spec, found, last)
-    elif seen.trouble is not None:
-        found = _lost(found, seen.trouble.status, seen.trouble.detail)
-    else:
-        try:
-            reached, waiting = commits_in_files(spec, last, seen.committed)
-            keys = None if offsets else count_rows(spec, options.give_way)
-            found = _of_present(spec, found, last, reached, waiting, depth=options.depth)
-            found = found.model_copy(update={"keys": keys})
-            if reached is None and seen.empty and found.status is Status.UNLOGGED:
-                found = found.model_copy(update={"status": Status.EMPTY, "detail": "nothing was committed to it yet"})
-        except StoreCorruptedError as error:
-            found = _lost(found, Status.CORRUPT, str(error)).model_copy(
-                update={"file": damaged_file(error, spec.live) or found.file}
-            )
-    return found.model_copy(update={"seconds": round(time.monotonic() - started, 3), "depth": options.depth})
+        return _of_missing(spec, found, last)
+    if seen.trouble is not None:
+        return _lost(found, seen.trouble.status, seen.trouble.detail)
+    try:
+        reached, waiting = commits_in_files(spec, last, seen.committed)
+        keys = None if offsets else count_rows(spec, options.give_way)
+        found = _of_present(spec, found, last, reached, waiting, depth=options.depth)._replace(keys=keys)
+        if reached is None and seen.empty and found.status is Status.UNLOGGED:
+            return found._replace(status=Status.EMPTY, detail="nothing was committed to it yet")
+        return found
+    except StoreCorruptedError as error:
+        damaged = _lost(found, Status.CORRUPT, str(error))
+        return damaged._replace(file=damaged_file(error, spec.live) or found.file)
 
 
 def commits_in_files(spec: StorePartitionSpec, last: LastCommit, committed: int | None) -> tuple[int | None, int]:
@@ -102,26 +102,25 @@ def commits_in_files(spec: StorePartitionSpec, last: LastCommit, committed: int 
     return max(found, default=None), waiting
 
 
-def _of_missing(spec: StorePartitionSpec, found: VerifyRow, last: LastCommit) -> VerifyRow:
+def _of_missing(spec: StorePartitionSpec, found: Verdict, last: LastCommit) -> Verdict:
     why = last.refuted_by(spec.store.name, None)
     if not why:
-        return found.model_copy(update={"status": Status.EMPTY, "detail": "nothing was committed to it yet"})
+        return found._replace(status=Status.EMPTY, detail="nothing was committed to it yet")
     return _lost(found, Status.MISSING, f"{spec.live} does not exist, and {why}")
 
 
 def _of_present(
-    spec: StorePartitionSpec, found: VerifyRow, last: LastCommit, reached: int | None, waiting: int, *, depth: str
-) -> VerifyRow:
+    spec: StorePartitionSpec, found: Verdict, last: LastCommit, reached: int | None, waiting: int, *, depth: str
+) -> Verdict:
     if why := last.refuted_by(spec.store.name, reached):
         return _lost(found, Status.LAGGING, f"{why}: it is another copy of the store, or Kafka has lost commits")
     looked = "its files were not read" if depth == "offsets" else "all of its rows can be read"
     said = [f"not judged by a changelog, as it has none; {looked}, and it has the last commit that changed it"]
     if waiting:
         said.append(f"{waiting} commits are in files beside it, and the next run of process completes them")
-    return found.model_copy(update={"detail": "; ".join(said), "loss": Loss.LIKELY, "loss_detail": _NO_LOG})
+    return found._replace(detail="; ".join(said), loss=_NO_LOG)
 
 
-def _lost(found: VerifyRow, status: Status, detail: str) -> VerifyRow:
-    """Leave a store to a person: only a snapshot can replace it."""
-    update = {"status": status, "action": Action.BY_HAND, "detail": f"{detail}; {_NO_LOG}"}
-    return found.model_copy(update={**update, "loss": Loss.LIKELY, "loss_detail": _NO_LOG})
+def _lost(found: Verdict, status: Status, detail: str) -> Verdict:
+    """Leave a store to a user: only a snapshot can replace it."""
+    return found._replace(status=status, rebuildable=False, detail=f"{detail}; {_NO_LOG.why}", loss=_NO_LOG)

@@ -13,15 +13,15 @@ import pytest
 
 from statestore import kill_switch
 from statestore.changelog import brokers_clock
-from statestore.changelog.topics import LogRange, Topics
+from statestore.changelog.topics import Topics
 from statestore.definitions.aggregation import AggregationDefinition, TimeWindows
 from statestore.formats.offsets import STATUS_OPEN
 from statestore.formats.value_format import value_format
 from statestore.model import StoreFormat, TopicPartition
 from statestore.partition.quarantine import clean_quarantine, waits_for_a_person
-from statestore.partition.spec import GLOBAL_TASK, StorePartitionSpec
-from statestore.recovery.planning import store_logs
+from statestore.partition.spec import GLOBAL_TASK
 from statestore.recovery.restore import restore
+from statestore.recovery.spec import RestoreSpec
 from statestore.reports import Action, Status
 from statestore.statedir.record import StoreRecord
 from statestore.statedir.seal import break_seal
@@ -468,8 +468,8 @@ def test_a_store_that_was_there_before_its_first_record_waits_for_a_person(whole
 # -- a log that is cut while it is restored from ----------------------------------------------------------------------
 
 
-@pytest.mark.short_for("False-before it is read")
-@pytest.mark.parametrize("moment", ["before the log is asked for", "before it is read", "and made anew"])
+@pytest.mark.short_for("False-cut")
+@pytest.mark.parametrize("moment", ["cut", "made anew"])
 @pytest.mark.parametrize("accept_loss", [False, True])
 def test_a_log_that_is_cut_after_the_store_was_judged_is_judged_again(
     whole: Application, monkeypatch: pytest.MonkeyPatch, *, moment: str, accept_loss: bool
@@ -478,28 +478,23 @@ def test_a_log_that_is_cut_after_the_store_was_judged_is_judged_again(
     (whole.live / "CURRENT").unlink()
     asked = []
 
-    def cut_once(store: StorePartitionSpec) -> dict[TopicPartition, LogRange]:
-        def cut() -> None:
-            if len(asked) > 1:
-                return
-            if moment == "and made anew":
-                broker.delete_topic(whole.servers, spec.partition.topic)
-                broker.create_topic(whole.servers, spec.partition.topic, config=DELETED)
-            else:
-                broker.delete_records(whole.servers, spec.partition.topic, before=2)
+    def cut_once(restored: RestoreSpec, *_: object) -> None:
+        asked.append(restored)
+        if len(asked) > 1:
+            return
+        if moment == "made anew":
+            broker.delete_topic(whole.servers, spec.partition.topic)
+            broker.create_topic(whole.servers, spec.partition.topic, config=DELETED)
+        else:
+            broker.delete_records(whole.servers, spec.partition.topic, before=2)
 
-        asked.append(store)
-        if moment == "before it is read":
-            logs = store_logs(store)
-            cut()
-            return logs
-        cut()
-        return store_logs(store)
-
-    monkeypatch.setattr("statestore.recovery.restore.store_logs", cut_once)
+    monkeypatch.setattr("statestore.recovery.sources.log.require_disk", cut_once)  # just before it is read
     row = restore(whole.restore_spec(accept_loss=accept_loss))
-    if accept_loss:
-        assert (row.outcome, row.start) == ("restored", 0 if moment == "and made anew" else 2)
+    if moment == "made anew":  # what would be lost must be accepted for the new topic
+        assert (row.outcome, row.failure and row.failure.kind) == ("failed", "ChangelogReplacedError")
+        assert whole.live.exists()
+    elif accept_loss:
+        assert (row.outcome, row.start) == ("restored", 2)
         assert waits_for_a_person(spec.paths, STORE, Path(row.quarantine).name)
     else:
         assert (row.outcome, row.failure and row.failure.kind) == ("failed", "InputError")
@@ -519,11 +514,10 @@ def test_a_tail_that_is_cut_after_the_store_was_judged_is_not_skipped(
     assert (found.status, found.action) == (Status.LAGGING, Action.TAIL)
     kept = Kept(whole)
 
-    def cut(store: StorePartitionSpec) -> dict[TopicPartition, LogRange]:
+    def cut(*_: object) -> None:
         broker.delete_records(whole.servers, spec.partition.topic, before=offset + 4)
-        return store_logs(store)
 
-    monkeypatch.setattr("statestore.recovery.restore.store_logs", cut)
+    monkeypatch.setattr("statestore.recovery.sources.tail.require_disk", cut)  # just before it is read
     row = restore(whole.restore_spec())
     assert (row.outcome, row.failure and row.failure.kind) == ("failed", "InputError")
     kept.check_in_place()
@@ -548,11 +542,10 @@ def test_a_global_table_whose_topic_is_cut_after_it_was_judged_is_not_rebuilt_un
     before = tables(spec.live)
     assert before
 
-    def cut(store: StorePartitionSpec) -> dict[TopicPartition, LogRange]:
+    def cut(*_: object) -> None:
         broker.delete_records(application.servers, application.changelog, 2)
-        return store_logs(store)
 
-    monkeypatch.setattr("statestore.recovery.global_tables.store_logs", cut)
+    monkeypatch.setattr("statestore.recovery.sources.global_topic.require_disk", cut)  # just before it is read
     asked = application.restore_spec("full", force=True, label="second", accept_loss=accept_loss, **table)
     row = restore(asked._replace(quarantine_s=0.0))
     if accept_loss:
@@ -560,5 +553,5 @@ def test_a_global_table_whose_topic_is_cut_after_it_was_judged_is_not_rebuilt_un
         assert before <= tables(Path(row.quarantine))
     else:
         assert row.failure is not None
-        assert row.failure.kind == "StoreBehindLogStartError"
+        assert row.failure.kind == "InputError"
         assert before <= tables(spec.live)

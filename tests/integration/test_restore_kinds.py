@@ -17,7 +17,8 @@ from statestore.model import TopicPartition
 from statestore.partition.replay import replay
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery import tail
-from statestore.recovery.restore import begin_ranges, restore, restore_range
+from statestore.recovery.restore import restore
+from statestore.recovery.sources.log import begin_ranges, restore_range
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import Staging
 from statestore.reports import RestoreRow, Status

@@ -191,7 +191,7 @@ def test_a_broker_that_does_not_answer_is_said_and_keeps_no_application_from_sta
 
 
 def test_a_disk_without_room_is_said_and_keeps_nothing(pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("statestore.recovery.planning.free_bytes", lambda _: 1 << 20)  # no disk here is so small
+    monkeypatch.setattr("statestore.recovery.disk_space.free_bytes", lambda _: 1 << 20)  # no disk here is so small
     rows = pod.warm(*ALL, "--require", code=1)["rows"]
     assert {(row["outcome"], row["detail"].partition(":")[0]) for row in rows} == {("failed", "DiskSpaceError")}
     assert not any(pod.state_dir.rglob("*.sst"))

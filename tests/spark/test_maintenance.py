@@ -16,7 +16,8 @@ from demo.damage import flip_bit
 from statestore.config import Settings
 from statestore.partition.quarantine import quarantined
 from statestore.recovery.report_cleanup import OldFiles
-from statestore.recovery.restore import begin_ranges, restore, restore_range
+from statestore.recovery.restore import restore
+from statestore.recovery.sources.log import begin_ranges, restore_range
 from statestore.recovery.staging import Staging
 from statestore.recovery.task_cleanup import CleaningSpec, clean_task, tasks_with_own_files
 from statestore.reports import MaintenanceReport, MaintenanceRow, Status

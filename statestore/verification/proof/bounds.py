@@ -7,10 +7,9 @@ copy of the files was put back.
 
 from __future__ import annotations
 
-from statestore.changelog.standing import Standing
-from statestore.partition.judgement import Inspection
+from statestore.partition.facts import DiskFacts, Trouble
 from statestore.partition.spec import StorePartitionSpec
-from statestore.reports import Action, Status, VerifyRow
+from statestore.reports import Status, VerifyRow
 from statestore.stores.manifest import progress_of
 
 
@@ -26,7 +25,7 @@ def older_databases(spec: StorePartitionSpec) -> list[str]:
     ]
 
 
-def with_lower_bounds(spec: StorePartitionSpec, seen: Inspection) -> Inspection:
+def with_lower_bounds(spec: StorePartitionSpec, seen: DiskFacts) -> DiskFacts:
     """Refuse a store whose files are from before its committed offset: its rows may be those of an earlier offset.
 
     If its committed offset is older, too, the store lags as a whole, which a replay corrects (`noted`).
@@ -36,7 +35,7 @@ def with_lower_bounds(spec: StorePartitionSpec, seen: Inspection) -> Inspection:
     if seen.committed is not None and spec.committed_seen is not None and seen.committed < spec.committed_seen:
         return seen
     detail = f"an older copy of its files was put back: {'; '.join(older)}; restore the store from its changelog"
-    return seen._replace(trouble=Standing(Status.CORRUPT, Action.FULL, detail))
+    return seen._replace(trouble=Trouble(Status.CORRUPT, detail))
 
 
 def noted(spec: StorePartitionSpec, found: VerifyRow) -> VerifyRow:

@@ -1,0 +1,271 @@
+"""From a requested restore of a store partition to its plan: the same for a dry run, `restore`, and `warm`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+
+from statestore.archive.manifest import Manifest
+from statestore.archive.server_time import server_time_ms
+from statestore.archive.snapshots import History, Listed, history, read_snapshot, read_usable
+from statestore.changelog import brokers_clock
+from statestore.errors import ArchiveAccessError, ArchiveUnavailableError, SnapshotError, StateStoreError
+from statestore.objects.store import ObjectStore
+from statestore.partition.facts import (
+    NO_ARCHIVE,
+    UNASKED,
+    ArchiveFacts,
+    Candidate,
+    Facts,
+    NamedSnapshot,
+    Open,
+    Question,
+)
+from statestore.partition.generations import snapshot_directory
+from statestore.partition.plan import Plan, Refusal, Request, SourceName, plan
+from statestore.partition.snapshots import archived_loss, compared_end, inadmissible, newest_snapshot, unlike
+from statestore.partition.spec import StorePartitionSpec
+from statestore.partition.verdict import Verdict
+from statestore.recovery.catch_up import find_correction
+from statestore.recovery.disk_space import bytes_from, estimated_bytes
+from statestore.recovery.snapshot import find_snapshot
+from statestore.recovery.sources import all_sources
+from statestore.recovery.spec import RestoreSpec
+from statestore.recovery.tail import tail_logs
+from statestore.requests.verify import Depth
+from statestore.statedir.swap import locked_task
+from statestore.verification.check import examine, examine_archived
+from statestore.verification.gathering import ANSWERS, Answer, Cluster, log_of, resolve
+from statestore.verification.global_stores import examine_global, loss_of_rebuild
+from statestore.verification.options import VerifyOptions
+
+_log = logging.getLogger(__name__)
+
+
+def examine_store(spec: RestoreSpec, options: VerifyOptions, cluster: Cluster) -> tuple[Facts, Verdict]:
+    """Look at a store partition that is to be restored, and judge it; the caller holds the task's lock."""
+    store = spec.store
+    if store.is_global:
+        # Whether it is a table is known only from its rows, so they are compared again before they are replaced.
+        depth: Depth = "scan" if store.global_said else "deep"
+        return examine_global(store, VerifyOptions(depth, run_bytes=spec.run_bytes))
+    # If each node has its own disk, the store here is a copy, and no reason to restore the store.
+    look = examine_archived if store.home.in_archive else examine
+    return look(store, options, cluster)
+
+
+def decide(
+    spec: RestoreSpec,
+    facts: Facts,
+    verdict: Verdict,
+    cluster: Cluster,
+    answers: Mapping[Question, Answer] = MappingProxyType({}),
+) -> tuple[Facts, Plan]:
+    """Return the plan of a requested restore, with the facts that it is based on.
+
+    Parameters
+    ----------
+    answers
+        Questions that are answered in another way than usual.
+
+    Raises
+    ------
+    StateStoreError
+        Why it is refused.
+    """
+    request = request_of(spec)
+    known = {**answers_for(spec), **answers}
+
+    def planned(found: Facts) -> Plan | Refusal | Open:
+        return plan(found, verdict, request, all_sources())
+
+    found: list[tuple[Facts, Plan | Refusal]] = resolve([facts], planned, cluster, known)
+    ((facts, made),) = found
+    if isinstance(made, Refusal):
+        raise made.error
+    return facts, made
+
+
+class _Undecided(Exception):
+    """The plan depends on a proof, which only the restore itself makes."""
+
+
+def planned_source(spec: RestoreSpec) -> SourceName | None:
+    """Return the source of a restore, as far as it is known without a proof of the rows; None if there is none.
+
+    A failure counts as none: the restore says why.
+    """
+    store = spec.store
+    cluster = Cluster(store.bootstrap_servers, store.kafka_timeout_s)
+    depth: Depth = "offsets" if spec.request.force else "scan"
+    try:
+        with locked_task(store.paths, store.lock_wait_s, reading=True):
+            facts, verdict = examine_store(spec, VerifyOptions(depth=depth), cluster)
+        _, made = decide(spec, facts, verdict, cluster, {Question.PROOF: _no_proof})
+    except _Undecided:
+        return "correction"
+    except (StateStoreError, OSError):
+        return None
+    return made.source
+
+
+def _no_proof(facts: Sequence[Facts], cluster: Cluster) -> Iterable[Facts]:
+    raise _Undecided
+
+
+def request_of(spec: RestoreSpec) -> Request:
+    """Return what is asked for, as `plan` takes it."""
+    asked = spec.request
+    assert asked.mode != "as-of", "a store as of a point is not planned from its verdict"
+    return Request(
+        mode=asked.mode,
+        force=asked.force,
+        accept_loss=asked.accept_loss,
+        snapshot=asked.snapshot if asked.mode == "snapshot" else None,
+        diverged=spec.diverged,
+        log_read=spec.from_log,
+        parts_built=spec.build is not None,
+        publishes=spec.publish,
+        begins_generations=spec.may_begin_generation,
+        label=spec.label,
+    )
+
+
+def answers_for(spec: RestoreSpec) -> dict[Question, Answer]:
+    """Return how the questions of a restore are answered."""
+    return {
+        **ANSWERS,
+        Question.SNAPSHOTS: partial(_snapshots, spec),
+        Question.MORE_SNAPSHOTS: partial(_more_snapshots, spec),
+        Question.ARCHIVE_LOSS: _archive_loss,
+        Question.LOG_BYTES: _log_bytes,
+        Question.PROOF: partial(_proof, spec),
+        Question.REBUILD_LOSS: _rebuild_loss,
+    }
+
+
+def _log_bytes(facts: Sequence[Facts], cluster: Cluster) -> Iterable[Facts]:
+    return [found._replace(log_bytes=estimated_bytes(found.spec, log_of(found).all_logs)) for found in facts]
+
+
+def _rebuild_loss(facts: Sequence[Facts], cluster: Cluster) -> Iterable[Facts]:
+    return [found._replace(rebuild_loss=loss_of_rebuild(found.spec, log_of(found).all_logs)) for found in facts]
+
+
+def _proof(spec: RestoreSpec, facts: Sequence[Facts], cluster: Cluster) -> Iterable[Facts]:
+    for found in facts:
+        correction, log = find_correction(spec, cluster)
+        if correction is None or log is None:
+            yield found._replace(proof=None)
+            continue
+        # The proof has read the log up to a later end.
+        asked = log_of(found)._replace(log=log, all_logs={found.spec.partition: log}, asked_ms=correction.asked_ms)
+        yield found._replace(proof=correction, log=asked)
+
+
+# -- what the archive has ---------------------------------------------------------------------------------------------
+
+
+def _snapshots(spec: RestoreSpec, facts: Sequence[Facts], cluster: Cluster) -> Iterable[Facts]:
+    return [found._replace(archive=_archive_facts(spec, found)) for found in facts]
+
+
+def _archive_facts(spec: RestoreSpec, facts: Facts) -> ArchiveFacts:
+    store = facts.spec
+    if store.archive is None or not store.home.has_archive:
+        return NO_ARCHIVE
+    try:
+        objects = store.archive.open()
+        found = history(objects, snapshot_directory(store, store.archive))
+        newest = newest_snapshot(objects, found)
+        named = None if spec.request.snapshot is None else _named(facts, spec.request.snapshot, found)
+    except (ArchiveUnavailableError, ArchiveAccessError) as error:
+        return ArchiveFacts(configured=True, error=error)
+    return ArchiveFacts(
+        configured=True,
+        newest=newest,
+        history=found,
+        generation=found.generation,
+        complete=not found.usable,
+        named=named,
+    )
+
+
+def _named(facts: Facts, name: str, found: History) -> NamedSnapshot:
+    """Return the snapshot that a user has named.
+
+    Raises
+    ------
+    InputError
+        If there is none of that name.
+    """
+    named = find_snapshot(facts.spec, name, found)
+    manifest = read_snapshot(named.objects, named.listed)
+    return NamedSnapshot(named.listed, named.generation, _candidate(facts, manifest), unlike(facts.spec, manifest))
+
+
+def _archive_loss(facts: Sequence[Facts], cluster: Cluster) -> Iterable[Facts]:
+    for found in facts:
+        archive = found.archive
+        assert archive is not UNASKED
+        assert archive.history is not None
+        lost = archived_loss(found.spec, archive.history, archive.newest, log_of(found).log)
+        yield found._replace(archive=archive._replace(loss=lost))
+
+
+def _more_snapshots(spec: RestoreSpec, facts: Sequence[Facts], cluster: Cluster) -> Iterable[Facts]:
+    for found in facts:
+        archive, store = found.archive, found.spec
+        assert archive is not UNASKED
+        assert archive.history is not None
+        assert store.archive is not None
+        objects, left = store.archive.open(), archive.history.usable[len(archive.candidates) :]
+        seen = list(archive.candidates)
+        for listed in left:
+            seen.append(_looked_at(found, objects, listed, archive.newest))
+            if seen[-1].refused is None:
+                break
+        complete = len(seen) == len(archive.history.usable)
+        yield found._replace(archive=archive._replace(candidates=tuple(seen), complete=complete))
+
+
+def _looked_at(facts: Facts, objects: ObjectStore, listed: Listed, newest: Manifest | None) -> Candidate:
+    """Return a snapshot with the reason why the log does not continue it."""
+    try:
+        manifest = newest if newest is not None and newest.name == listed.name else read_usable(objects, listed)
+        candidate = _candidate(facts, manifest)
+    except SnapshotError as error:
+        candidate = Candidate(str(listed.name), refused=str(error))
+    if candidate.refused is not None:
+        label = facts.spec.store_partition
+        _log.warning("restore: %s: snapshot %s is not used: %s", label, listed.name, candidate.refused)
+    return candidate
+
+
+def _candidate(facts: Facts, manifest: Manifest) -> Candidate:
+    store, log = facts.spec, log_of(facts)
+    now_ms = _no_earlier(store, log.asked_ms)
+    tail = tail_logs(log.all_logs, manifest.committed)[store.partition]
+    return Candidate(
+        str(manifest.name),
+        manifest.committed,
+        manifest.record,
+        refused=inadmissible(store, manifest, log.log, compared_end(store, manifest), now_ms),
+        installed_by=manifest.by_hand,
+        fetched=bytes_from(store, manifest),
+        replayed=tail.last_stable - tail.start,
+        manifest=manifest,
+    )
+
+
+def _no_earlier(store: StorePartitionSpec, now_ms: int) -> int:
+    """Return the brokers' time, or the object store's if that is later and the brokers' is only an estimate."""
+    if brokers_clock.is_exact(store) or store.archive is None:
+        return now_ms
+    try:
+        return max(now_ms, server_time_ms(store.archive.open()))
+    except (ArchiveAccessError, ArchiveUnavailableError, SnapshotError) as error:
+        _log.warning("restore: %s: the object store's clock cannot be read: %s", store.store_partition, error)
+        return now_ms

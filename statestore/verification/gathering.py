@@ -1,0 +1,241 @@
+"""Answers questions about store partitions, many at once: the I/O between looking at stores and deciding.
+
+`resolve` calls a pure function, answers the questions that it returns, and calls it again, until there is a result for
+each store partition.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from statestore.changelog import brokers_clock
+from statestore.changelog.reader import first_offsets
+from statestore.changelog.topics import LogRange, Topics
+from statestore.discovery.changelogs import log_ranges
+from statestore.errors import ArchiveAccessError, ArchiveUnavailableError, StoreBehindLogStartError
+from statestore.model import TopicPartition
+from statestore.partition.archived import with_archived_evidence
+from statestore.partition.changelog_time import log_times
+from statestore.partition.committed_changelogs import with_committed_changelogs
+from statestore.partition.cuts import find_cuts
+from statestore.partition.facts import NO_LOG, UNASKED, Facts, LogFacts, Open, Question
+from statestore.partition.replacement import has_lost_none, may_lack_versions
+from statestore.partition.spec import StorePartitionSpec
+from statestore.partition.verdict import unread
+
+_log = logging.getLogger(__name__)
+
+R = TypeVar("R")
+#: How often a log is asked for again because retention has moved its start since.
+_ATTEMPTS = 3
+
+
+class AskedLogs(NamedTuple):
+    """Offsets of logs when they were asked for.
+
+    Attributes
+    ----------
+    asked_ms
+        The brokers' time before that, ms since the epoch.
+    """
+
+    asked_ms: int
+    logs: Mapping[TopicPartition, LogRange]
+
+
+class Cluster:
+    """A Kafka cluster, asked by one client.
+
+    Parameters
+    ----------
+    before
+        Logs that were asked for before any store was looked at. They hold for an absent store, which cannot have got
+        ahead of its log since.
+
+    Raises
+    ------
+    KafkaUnavailableError
+        By every method, if it does not answer: that says nothing about a store.
+    """
+
+    def __init__(self, bootstrap_servers: str, timeout_s: float, before: AskedLogs | None = None) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.kafka_timeout_s = timeout_s
+        self._topics: Topics | None = None
+        self._before = before
+
+    @property
+    def topics(self) -> Topics:
+        """Questions about topics."""
+        if self._topics is None:
+            self._topics = Topics(self.bootstrap_servers, self.kafka_timeout_s)
+        return self._topics
+
+    def log_ranges(self, specs: Sequence[StorePartitionSpec]) -> dict[TopicPartition, LogRange]:
+        """Return where the logs of store partitions begin and end."""
+        return log_ranges(self.topics, specs)
+
+    def logs_of(self, facts: Sequence[Facts]) -> AskedLogs:
+        """Return where the logs of store partitions begin and end, and when that was asked."""
+        specs = [found.spec for found in facts]
+        nothing = all(not found.disk.present and not found.disk.known.anything for found in facts)
+        if self._before is not None and nothing and all(spec.partition in self._before.logs for spec in specs):
+            return self._before
+        asked_ms = brokers_clock.now_ms(self)
+        return AskedLogs(asked_ms, self.log_ranges(specs))
+
+    def firsts(self, asked: Sequence[tuple[TopicPartition, tuple[int, int] | None]]) -> list[int | None]:
+        """Offset of the first record in each range, as a read-committed consumer gets it; None: none is there.
+
+        Parameters
+        ----------
+        asked
+            Topic partition, and start and exclusive end; None is a range without records. A partition may come more
+            than once.
+        """
+        rounds: list[dict[TopicPartition, tuple[int, int]]] = []
+        for partition, wanted in asked:
+            if wanted and not any(held.setdefault(partition, wanted) == wanted for held in rounds):
+                rounds.append({partition: wanted})
+        found: Mapping[tuple[TopicPartition, tuple[int, int] | None], int | None] = {
+            (partition, held[partition]): first
+            for held in rounds
+            for partition, first in first_offsets(self.bootstrap_servers, held, self.kafka_timeout_s).items()
+        }
+        return [found[partition, wanted] if wanted else None for partition, wanted in asked]
+
+
+Answer = Callable[[Sequence[Facts], Cluster], Iterable[Facts]]
+
+
+def resolve(
+    facts: Sequence[Facts],
+    decide: Callable[[Facts], R | Open],
+    cluster: Cluster,
+    answers: Mapping[Question, Answer] | None = None,
+) -> list[tuple[Facts, R]]:
+    """Answer questions about store partitions until there is a result for each.
+
+    Parameters
+    ----------
+    decide
+        Pure: returns a result, or the questions that are open.
+    answers
+        How questions are answered; None for those that `judge` asks.
+
+    Returns
+    -------
+    list of tuple
+        For each store partition, its facts, and the result.
+
+    Raises
+    ------
+    StoreBehindLogStartError
+        If retention moves the start of a log at each attempt.
+    """
+    known = ANSWERS if answers is None else answers
+    left = _ATTEMPTS
+    found, results = list(facts), dict[int, R]()
+    while len(results) < len(found):
+        open_: dict[Question, list[int]] = {}
+        for at, one in enumerate(found):
+            if at in results:
+                continue
+            result = decide(one)
+            if isinstance(result, Open):
+                for question in result.questions:
+                    open_.setdefault(question, []).append(at)
+            else:
+                results[at] = result
+        for question in [one for one in Question if one in open_]:
+            asked = open_[question]
+            try:
+                answered = known[question]([found[at] for at in asked], cluster)
+                for at, one in zip(asked, answered, strict=True):
+                    found[at] = one
+            except StoreBehindLogStartError:
+                left -= 1
+                if not left:
+                    raise
+                for at in asked:
+                    found[at] = _without_log(found[at])
+                break
+    return [(found[at], results[at]) for at in range(len(found))]
+
+
+def _without_log(facts: Facts) -> Facts:
+    return facts._replace(log=UNASKED, first=UNASKED, log_bytes=UNASKED)
+
+
+def _last_known(facts: Sequence[Facts], cluster: Cluster) -> Iterable[Facts]:
+    """Add evidence of unknown stores: their newest snapshots, if the archive answers, and their tasks' commits."""
+    specs, disks = [found.spec for found in facts], [found.disk for found in facts]
+    try:
+        disks = with_archived_evidence(specs, disks)
+    except (ArchiveUnavailableError, ArchiveAccessError) as error:
+        _log.warning("verify: it is unknown what snapshots show of stores that do not exist here: %s", error)
+    disks = with_committed_changelogs(specs, disks)
+    return [one._replace(disk=disk, elsewhere=True) for one, disk in zip(facts, disks, strict=True)]
+
+
+def _log_facts(facts: Sequence[Facts], cluster: Cluster) -> Iterable[Facts]:
+    asked_ms, logs = cluster.logs_of(facts)
+    recorded = {found.spec.partition: (found.disk.record, found.spec.changelog) for found in facts}
+    cuts = find_cuts(cluster.bootstrap_servers, recorded, cluster.kafka_timeout_s)
+    now_ms = brokers_clock.now_ms(cluster)
+    for found in facts:
+        spec = found.spec
+        log = LogFacts(
+            spec.changelog,
+            logs.get(spec.partition, NO_LOG),
+            cuts.get(spec.partition),
+            asked_ms=asked_ms,
+            all_logs={partition: logs[partition] for partition in spec.partitions if partition in logs},
+        )
+        yield found._replace(log=log, now_ms=now_ms)
+
+
+def _first_record(facts: Sequence[Facts], cluster: Cluster) -> Iterable[Facts]:
+    firsts = cluster.firsts([(found.spec.partition, unread(found)) for found in facts])
+    return [found._replace(first=first) for found, first in zip(facts, firsts, strict=True)]
+
+
+def _log_times(facts: Sequence[Facts], cluster: Cluster) -> Iterable[Facts]:
+    for found in facts:
+        log = log_of(found)
+        times = log_times(found.spec, log.log)
+        yield found._replace(log=log._replace(stream_time=times.latest, first_time=times.first, times_known=True))
+
+
+def _lacks_versions(facts: Sequence[Facts], cluster: Cluster) -> Iterable[Facts]:
+    for found in facts:
+        log = log_of(found)
+        lacks = may_lack_versions(found.spec, found.disk.known.committed, log.log)
+        yield found._replace(log=log._replace(lacks_versions=lacks))
+
+
+def _tail_is_complete(facts: Sequence[Facts], cluster: Cluster) -> Iterable[Facts]:
+    for found in facts:
+        log, committed = log_of(found), found.disk.committed
+        assert committed is not None, "only of a store with an offset is the tail asked for"
+        complete = has_lost_none(found.spec, committed + 1, log.log.last_stable)
+        yield found._replace(log=log._replace(tail_is_complete=complete))
+
+
+def log_of(facts: Facts) -> LogFacts:
+    """Return the facts about a log that was asked for."""
+    assert facts.log is not UNASKED
+    return facts.log
+
+
+#: Answers to the questions of `judge`.
+ANSWERS: dict[Question, Answer] = {
+    Question.LAST_KNOWN: _last_known,
+    Question.LOG: _log_facts,
+    Question.FIRST_RECORD: _first_record,
+    Question.LOG_TIMES: _log_times,
+    Question.LACKS_VERSIONS: _lacks_versions,
+    Question.TAIL_IS_COMPLETE: _tail_is_complete,
+}

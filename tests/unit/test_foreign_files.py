@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from children import take_over_until_killed
 from samples import CHANGELOG, TIMESTAMPED, batches, contents, store_partition
+from statestore.partition.judgement import Had
 
 from statestore.bulk.databases import write_databases
 from statestore.bulk.routing import routing_of
@@ -18,7 +19,6 @@ from statestore.errors import StoreCorruptedError
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.formats.value_format import value_format
 from statestore.partition.inspection import inspect
-from statestore.partition.judgement import Had
 from statestore.reports import Status
 from statestore.sst.layout import CREATOR, read_properties
 from statestore.sst.writer import SstFiles

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from samples import store_partition
 
 from statestore.changelog.topics import LogRange
-from statestore.partition.judgement import Had, Supply, rebuild_loss
+from statestore.partition.facts import LastKnown, LogFacts
+from statestore.partition.verdict import rebuild_loss
 from statestore.reports import Loss, Status
 from statestore.statedir.record import StoreRecord
 
@@ -34,51 +35,51 @@ def recorded(draw):
         adopted=draw(st.booleans()),
     )
     anything = committed is not None or draw(st.booleans())
-    return Had(anything, committed, record, uncommitted=draw(st.booleans()) and committed is None)
+    return LastKnown(anything, committed, record, uncommitted=draw(st.booleans()) and committed is None)
 
 
 @st.composite
-def supplies(draw, start=OFFSETS):
+def logs(draw, start=OFFSETS):
     times = {"stream_time": draw(TIMES), "first_time": draw(TIMES), "lacks_versions": draw(st.booleans())}
-    return Supply(CHANGELOG, LogRange(draw(start), END, END), **times)
+    return LogFacts(CHANGELOG, LogRange(draw(start), END, END), **times)
 
 
-def loss(had, supply, retention_ms):
-    return rebuild_loss(had, supply, retention_ms=retention_ms, now_ms=NOW_MS)
+def loss(known, log, retention_ms):
+    return rebuild_loss(known, log, retention_ms=retention_ms, now_ms=NOW_MS)
 
 
 def order(*found):
     return ORDER.index(loss(*found).loss)
 
 
-@given(recorded(), supplies(st.integers(1, END)), RETENTIONS)
-def test_without_its_record_a_store_never_seems_to_lose_less_of_a_log_that_lost_its_start(had, supply, retention_ms):
+@given(recorded(), logs(st.integers(1, END)), RETENTIONS)
+def test_without_its_record_a_store_never_seems_to_lose_less_of_a_log_that_lost_its_start(known, log, retention_ms):
     """Unless it is in memory, or the record shows another topic, or a later end: the log's start shows neither."""
-    with_record = order(had, supply, retention_ms)
-    for without in (Had(had.anything, had.committed), Had(False), Had(False, record=BEGUN)):
-        assert order(without, supply, retention_ms) >= with_record
+    with_record = order(known, log, retention_ms)
+    for without in (LastKnown(known.anything, known.committed), LastKnown(False), LastKnown(False, record=BEGUN)):
+        assert order(without, log, retention_ms) >= with_record
 
 
-@given(recorded(), supplies(st.integers(0, END - 1)), RETENTIONS)
-def test_a_log_that_begins_later_never_loses_less(had, supply, retention_ms):
-    later = supply._replace(log=supply.log._replace(start=supply.log.start + 1))
-    for one in (had, Had(had.anything, had.committed), Had(False)):
-        assert order(one, later, retention_ms) >= order(one, supply, retention_ms)
+@given(recorded(), logs(st.integers(0, END - 1)), RETENTIONS)
+def test_a_log_that_begins_later_never_loses_less(known, log, retention_ms):
+    later = log._replace(log=log.log._replace(start=log.log.start + 1))
+    for one in (known, LastKnown(known.anything, known.committed), LastKnown(False)):
+        assert order(one, later, retention_ms) >= order(one, log, retention_ms)
 
 
-@given(supplies(st.integers(1, END)))
-def test_a_log_that_lost_its_start_is_evidence_by_itself(supply):
-    found = loss(Had(False), supply, None)
+@given(logs(st.integers(1, END)))
+def test_a_log_that_lost_its_start_is_evidence_by_itself(log):
+    found = loss(LastKnown(False), log, None)
     assert (found.loss, found.status) == (Loss.LIKELY, Status.TRUNCATED)
 
 
-@given(supplies(st.just(0)), RETENTIONS)
-def test_a_log_that_begins_at_0_gives_an_unknown_store_all_there_was(supply, retention_ms):
-    assert loss(Had(False), supply, retention_ms).loss is Loss.NONE
+@given(logs(st.just(0)), RETENTIONS)
+def test_a_log_that_begins_at_0_gives_an_unknown_store_all_there_was(log, retention_ms):
+    assert loss(LastKnown(False), log, retention_ms).loss is Loss.NONE
 
 
-@given(recorded(), supplies(), RETENTIONS)
-def test_accepting_a_loss_is_remembered(had, supply, retention_ms):
-    start = supply.log.start
-    accepted = had.record.model_copy(update={"needed_from": start, "committed": None, "restored_by": "restore"})
-    assert loss(Had(False, record=accepted), supply, retention_ms).loss is Loss.NONE
+@given(recorded(), logs(), RETENTIONS)
+def test_accepting_a_loss_is_remembered(known, log, retention_ms):
+    start = log.log.start
+    accepted = known.record.model_copy(update={"needed_from": start, "committed": None, "restored_by": "restore"})
+    assert loss(LastKnown(False, record=accepted), log, retention_ms).loss is Loss.NONE

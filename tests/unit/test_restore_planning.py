@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import CHANGELOG, TIMESTAMPED, contents, store_partition
+from statestore.recovery.mode import choose_mode
 
 from statestore.archive.archive import ArchiveSpec
 from statestore.bulk.routing import Routing
@@ -19,7 +20,6 @@ from statestore.partition.spec import GLOBAL_TASK
 from statestore.recovery import as_of_source, many, planning
 from statestore.recovery.as_of import claim_target
 from statestore.recovery.many import cut_by_length, restore_many
-from statestore.recovery.mode import choose_mode
 from statestore.recovery.planning import (
     plan_restore,
     require_disk,

@@ -10,6 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 from samples import CHANGELOG, WINDOW, batches, store_partition
+from statestore.recovery.global_mode import Decided
+from statestore.recovery.mode import DecidedMode
 
 from statestore.archive.archive import ArchiveSpec
 from statestore.bulk.routing import Routing
@@ -24,8 +26,6 @@ from statestore.partition.spec import GLOBAL_TASK
 from statestore.recovery import catch_up, planning
 from statestore.recovery.as_of import claim_target
 from statestore.recovery.as_of_source import PointSource
-from statestore.recovery.global_mode import Decided
-from statestore.recovery.mode import DecidedMode
 from statestore.recovery.planning import (
     bytes_from,
     disk_needed,

@@ -8,37 +8,42 @@ import pytest
 from samples import WINDOW, store_partition
 
 from statestore.changelog.epochs import Continuity, LogComparison, LogEnd
-from statestore.changelog.standing import Standing
 from statestore.changelog.topics import LogRange
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, LockedError, StoreCorruptedError
 from statestore.model import TaskId
-from statestore.partition.inspection import damaged_file
-from statestore.partition.judgement import (
-    LACKS_VERSIONS,
+from statestore.partition.facts import (
     NO_LOG,
-    RESEED,
-    Had,
-    Inspection,
-    Lost,
-    Supply,
+    DiskFacts,
+    Facts,
+    LastKnown,
+    LogFacts,
+    RebuildLoss,
+    Trouble,
     cut_at,
-    in_trouble,
-    judge,
     log_end,
+)
+from statestore.partition.inspection import damaged_file
+from statestore.partition.plan import advised
+from statestore.partition.replacement import staged_context
+from statestore.partition.verdict import (
+    LACKS_VERSIONS,
+    RESEED,
+    Verdict,
+    damaged,
+    judge,
+    locked,
     needed_from,
     needs_stream_time,
-    not_now,
     rebuild_loss,
     repartitioned,
     unread,
-    waits_for_loss,
     with_contents,
     with_loss,
 )
-from statestore.partition.replacement import staged_context
 from statestore.reports import Action, Contents, Loss, Status, VerifyRow
 from statestore.statedir.record import StoreRecord
+from statestore.verification.check import report_row
 from statestore.verification.options import VerifyOptions
 from statestore.verification.sampling import choose
 
@@ -53,13 +58,43 @@ def spec(partition=0, partitions=2):
 
 
 def seen(committed, **what):
-    found = Inspection(present=True, committed=committed, empty=False, record=RECORD, sealed=True)._replace(**what)
-    return found._replace(had=Had(not found.empty or committed is not None, committed, found.record))
+    found = DiskFacts(present=True, committed=committed, empty=False, record=RECORD, sealed=True)._replace(**what)
+    return found._replace(known=LastKnown(not found.empty or committed is not None, committed, found.record))
+
+
+def judge_facts(store, disk, log, first, now_ms=NOW_MS):
+    """Judge with everything answered that may be asked."""
+    answered = {"times_known": True, "lacks_versions": bool(log.lacks_versions), "tail_is_complete": False}
+    return judge(Facts(store, disk, now_ms, log._replace(**answered), first, elsewhere=True))
+
+
+def verdict_of(found, first=None, log=LOG, spec_=None):
+    store = spec_ or spec()
+    return judge_facts(store, found, LogFacts(store.changelog, log), first)
+
+
+def row_of(verdict, spec_=None):
+    return report_row(spec_ or spec(), verdict, "scan")
+
+
+def unread_of(store, disk, log):
+    return unread(Facts(store, disk, NOW_MS, LogFacts(store.changelog, log)))
+
+
+def judge_row(store, disk, log, first, now_ms):
+    return row_of(judge_facts(store, disk, log, first, now_ms), store)
+
+
+def compared(verdict, contents):
+    return row_of(with_contents(verdict, contents))
+
+
+def read_with_error(verdict, *error):
+    return row_of(damaged(verdict, Status.CORRUPT, *error))
 
 
 def judgement(found, first=None, log=LOG, spec_=None):
-    store = spec_ or spec()
-    return judge(store, found, Supply(store.changelog, log), first, NOW_MS)
+    return row_of(verdict_of(found, first, log, spec_), spec_)
 
 
 def judged(found, first=None, log=LOG):
@@ -68,21 +103,21 @@ def judged(found, first=None, log=LOG):
 
 
 def test_only_a_range_in_which_a_record_decides_is_looked_into():
-    assert unread(spec(), seen(4), LOG, NOW_MS) == (5, 10)
-    assert unread(spec(), seen(9), LOG, NOW_MS) is None
-    assert unread(spec(), seen(10), LOG, NOW_MS) is None
-    assert unread(spec(), seen(None), LOG, NOW_MS) is None
-    assert unread(spec(), seen(None, empty=True), LOG, NOW_MS) == (0, 10)
-    assert unread(spec(), Inspection(present=False), LogRange(3, 10, 10), NOW_MS) == (3, 10)
-    assert unread(spec(), Inspection(present=False), LogRange(3, 3, 3), NOW_MS) is None
+    assert unread_of(spec(), seen(4), LOG) == (5, 10)
+    assert unread_of(spec(), seen(9), LOG) is None
+    assert unread_of(spec(), seen(10), LOG) is None
+    assert unread_of(spec(), seen(None), LOG) is None
+    assert unread_of(spec(), seen(None, empty=True), LOG) == (0, 10)
+    assert unread_of(spec(), DiskFacts(present=False), LogRange(3, 10, 10)) == (3, 10)
+    assert unread_of(spec(), DiskFacts(present=False), LogRange(3, 3, 3)) is None
 
 
 @pytest.mark.behaviour("R2")
 def test_r2_markers_and_aborted_records_are_no_lag():
     assert judged(seen(4)) == (Status.OK, Action.NONE, 0)
     assert judged(seen(4), first=7) == (Status.LAGGING, Action.TAIL, 3)
-    assert judged(Inspection(present=False)) == (Status.EMPTY, Action.NONE, 0)
-    assert judged(Inspection(present=False), first=0) == (Status.MISSING, Action.FULL, 10)
+    assert judged(DiskFacts(present=False)) == (Status.EMPTY, Action.NONE, 0)
+    assert judged(DiskFacts(present=False), first=0) == (Status.MISSING, Action.FULL, 10)
     assert judged(seen(None, empty=True)) == (Status.EMPTY, Action.NONE, 0)
 
 
@@ -104,7 +139,7 @@ def test_r6_a_lag_of_a_store_not_known_whole_is_a_full_rebuild_and_no_lag_is_non
     ],
 )
 def test_r10_a_changelog_needs_one_partition_for_each_task(partition, partitions, tasks, expected):
-    row = repartitioned(spec(partition, partitions), tasks)
+    row = row_of(repartitioned(spec(partition, partitions), tasks))
     assert (row.status, row.action) == (Status.REPARTITIONED, Action.BY_HAND)
     assert row.detail == (
         f"changelog topic app-s-changelog has {partitions} partitions, expected {expected}, one for each task: keys "
@@ -122,35 +157,35 @@ def test_r10_as_many_partitions_as_tasks_are_well():
 
 def test_without_a_changelog_a_store_that_is_or_was_there_is_for_a_person():
     gone = spec().model_copy(update={"changelog": None})
-    row = judgement(Inspection(present=False), spec_=gone)
+    row = judgement(DiskFacts(present=False), spec_=gone)
     assert (row.status, row.start, row.end) == (Status.EMPTY, None, None)
     assert row.detail == "neither the store nor its changelog topic exists yet"
     row = judgement(seen(4), spec_=gone)
     assert (row.status, row.action, row.loss) == (Status.REPLACED, Action.BY_HAND, Loss.LIKELY)
     gone_for_good = "changelog topic app-s-changelog does not exist: there is nothing to rebuild the store from"
     assert row.detail == f"{gone_for_good}; {RESEED}"
-    row = judgement(Inspection(present=False, record=RECORD, had=Had(True, 4, RECORD)), spec_=gone)
+    row = judgement(DiskFacts(present=False, record=RECORD, known=LastKnown(True, 4, RECORD)), spec_=gone)
     assert (row.status, row.action, row.loss) == (Status.MISSING, Action.BY_HAND, Loss.LIKELY)
     assert row.detail == "/state/app/0_0/rocksdb/s does not exist, and neither does changelog topic app-s-changelog"
     assert (row.topic_id, row.lag, row.loss_detail) == (None, None, "its changelog topic does not exist")
 
 
 def test_rows_that_differ_are_a_full_rebuild_unless_that_could_lose_some():
-    whole = judgement(seen(9))
+    whole = verdict_of(seen(9))
     same = Contents(store_rows=3, equal=3, not_judged=2)
-    assert with_contents(whole, same) == whole.model_copy(update={"contents": same, "keys": 3})
+    assert with_contents(whole, same) == whole._replace(contents=same, keys=3)
     contents = Contents(store_rows=9, equal=0, other_value=1, only_in_store=2, only_in_log=3)
-    row = with_contents(whole, contents)
+    row = compared(whole, contents)
     said = "6 rows differ from the changelog: 1 have another value, 2 are only in the store, 3 only in the log"
     assert (row.status, row.action, row.keys) == (Status.DIVERGED, Action.FULL, 9)
     assert (row.detail, row.contents) == (said, contents)
-    later = judgement(seen(9), log=LogRange(2, 10, 10))
-    row = with_contents(later, contents)
+    later = verdict_of(seen(9), log=LogRange(2, 10, 10))
+    row = compared(later, contents)
     assert row.action is Action.BY_HAND
     assert row.detail == f"{said}; a rebuild would lose data: its changelog begins at offset 2"
-    assert with_contents(later, Contents(only_in_store=1)).action is Action.BY_HAND
-    assert with_contents(later, Contents(other_value=1)).action is Action.BY_HAND
-    assert with_contents(whole, Contents(store_rows=3, sample=0.5)).keys is None
+    assert compared(later, Contents(only_in_store=1)).action is Action.BY_HAND
+    assert compared(later, Contents(other_value=1)).action is Action.BY_HAND
+    assert compared(whole, Contents(store_rows=3, sample=0.5)).keys is None
 
 
 def test_the_damaged_file_is_found_in_what_rocksdb_says():
@@ -213,10 +248,10 @@ def test_a_row_names_its_store_partition_and_has_the_evidence():
         loss_detail="its changelog begins at offset 2",
         loss_cause=Status.TRUNCATED,
     )
-    missing = judgement(Inspection(present=False), 7, LogRange(0, 10, 12), spec(1))
+    missing = judgement(DiskFacts(present=False), 7, LogRange(0, 10, 12), spec(1))
     assert (missing.status, missing.detail) == (Status.MISSING, "/state/app/0_1/rocksdb/s does not exist")
     assert (missing.committed, missing.start, missing.end, missing.lag, missing.sealed) == (None, 0, 10, 3, None)
-    empty = judgement(Inspection(present=False))
+    empty = judgement(DiskFacts(present=False))
     assert (empty.status, empty.detail) == (Status.EMPTY, "nothing logged yet")
 
 
@@ -281,8 +316,8 @@ HOUR_MS = 3_600_000
 CHANGELOG = store_partition().changelog
 
 
-def loss(had, log, *, changelog=CHANGELOG, retention_ms=None, now_ms=NOW_MS, **supply):
-    found = rebuild_loss(had, Supply(changelog, log, **supply), retention_ms=retention_ms, now_ms=now_ms)
+def loss(known, log, *, changelog=CHANGELOG, retention_ms=None, now_ms=NOW_MS, **more):
+    found = rebuild_loss(known, LogFacts(changelog, log, **more), retention_ms=retention_ms, now_ms=now_ms)
     return found.loss, found.status
 
 
@@ -290,132 +325,144 @@ NONE, UNPROVEN = (Loss.NONE, Status.OK), (Loss.UNPROVEN, Status.OK)
 
 
 @pytest.mark.parametrize(
-    ("had", "log", "supply", "expected"),
+    ("known", "log", "more", "expected"),
     [
-        (Had(True, 9, WHOLE), LogRange(0, 11, 11), {}, NONE),
-        (Had(True, 9, WHOLE), LogRange(2, 20, 20), {}, NONE),  # what is gone was never needed
-        (Had(False), LogRange(0, 3, 3), {}, NONE),
-        (Had(False), LogRange(3, 3, 3), {}, (Loss.LIKELY, Status.TRUNCATED)),  # it had records
-        (Had(True, 9, WHOLE), LogRange(0, 11, 11), {"lacks_versions": True}, UNPROVEN),
-        (Had(False), LogRange(0, 0, 0), {"changelog": None}, NONE),
-        (Had(True, 9, WHOLE), LogRange(0, 0, 0), {"changelog": None}, (Loss.LIKELY, Status.REPLACED)),
-        (Had(True, 9, WHOLE.model_copy(update={"topic_id": "x"})), LOG, {}, (Loss.LIKELY, Status.REPLACED)),
-        (Had(True, 9, WHOLE), LogRange(0, 9, 9), {}, (Loss.LIKELY, Status.AHEAD)),
-        (Had(True, 9, WHOLE), LogRange(0, 10, 10), {}, (Loss.LIKELY, Status.AHEAD)),  # the marker was there, too
-        (Had(True, 9, WHOLE), LogRange(0, 30, 30), {"cut_at": 7}, (Loss.LIKELY, Status.AHEAD)),
-        (Had(True, 9, WHOLE), LogRange(3, 20, 20), {}, (Loss.LIKELY, Status.TRUNCATED)),
-        (Had(True, 9), LogRange(0, 11, 11), {}, UNPROVEN),
-        (Had(True, 9), LogRange(1, 11, 11), {}, (Loss.LIKELY, Status.TRUNCATED)),
-        (Had(True, 9, WHOLE.model_copy(update={"adopted": True})), LogRange(0, 11, 11), {}, UNPROVEN),
-        (Had(True), LogRange(0, 11, 11), {}, UNPROVEN),
-        (Had(True), LogRange(0, 0, 0), {}, (Loss.LIKELY, Status.AHEAD)),
-        (Had(True, None, BEGUN, uncommitted=True), LogRange(0, 0, 0), {}, UNPROVEN),
-        (Had(True, None, BEGUN), LogRange(0, 0, 0), {}, (Loss.LIKELY, Status.AHEAD)),  # how far it was cannot be read
-        (Had(True, None, ADOPTED, uncommitted=True), LogRange(0, 0, 0), {}, (Loss.LIKELY, Status.AHEAD)),
-        (Had(True, uncommitted=True), LogRange(0, 0, 0), {}, (Loss.LIKELY, Status.AHEAD)),
-        (Had(True, None, WHOLE, uncommitted=True), LogRange(0, 0, 0), {}, (Loss.LIKELY, Status.AHEAD)),
-        (Had(False, foreign=True), LogRange(0, 11, 11), {}, UNPROVEN),
-        (Had(True, 9, WHOLE, foreign=True), LogRange(0, 11, 11), {}, UNPROVEN),
-        (Had(True, 9, WHOLE, foreign=True), LogRange(0, 5, 5), {}, (Loss.LIKELY, Status.AHEAD)),
+        (LastKnown(True, 9, WHOLE), LogRange(0, 11, 11), {}, NONE),
+        (LastKnown(True, 9, WHOLE), LogRange(2, 20, 20), {}, NONE),  # what is gone was never needed
+        (LastKnown(False), LogRange(0, 3, 3), {}, NONE),
+        (LastKnown(False), LogRange(3, 3, 3), {}, (Loss.LIKELY, Status.TRUNCATED)),  # it had records
+        (LastKnown(True, 9, WHOLE), LogRange(0, 11, 11), {"lacks_versions": True}, UNPROVEN),
+        (LastKnown(False), LogRange(0, 0, 0), {"changelog": None}, NONE),
+        (LastKnown(True, 9, WHOLE), LogRange(0, 0, 0), {"changelog": None}, (Loss.LIKELY, Status.REPLACED)),
+        (LastKnown(True, 9, WHOLE.model_copy(update={"topic_id": "x"})), LOG, {}, (Loss.LIKELY, Status.REPLACED)),
+        (LastKnown(True, 9, WHOLE), LogRange(0, 9, 9), {}, (Loss.LIKELY, Status.AHEAD)),
+        (LastKnown(True, 9, WHOLE), LogRange(0, 10, 10), {}, (Loss.LIKELY, Status.AHEAD)),  # the marker was there, too
+        (LastKnown(True, 9, WHOLE), LogRange(0, 30, 30), {"cut_at": 7}, (Loss.LIKELY, Status.AHEAD)),
+        (LastKnown(True, 9, WHOLE), LogRange(3, 20, 20), {}, (Loss.LIKELY, Status.TRUNCATED)),
+        (LastKnown(True, 9), LogRange(0, 11, 11), {}, UNPROVEN),
+        (LastKnown(True, 9), LogRange(1, 11, 11), {}, (Loss.LIKELY, Status.TRUNCATED)),
+        (LastKnown(True, 9, WHOLE.model_copy(update={"adopted": True})), LogRange(0, 11, 11), {}, UNPROVEN),
+        (LastKnown(True), LogRange(0, 11, 11), {}, UNPROVEN),
+        (LastKnown(True), LogRange(0, 0, 0), {}, (Loss.LIKELY, Status.AHEAD)),
+        (LastKnown(True, None, BEGUN, uncommitted=True), LogRange(0, 0, 0), {}, UNPROVEN),
+        (
+            LastKnown(True, None, BEGUN),
+            LogRange(0, 0, 0),
+            {},
+            (Loss.LIKELY, Status.AHEAD),
+        ),  # how far it was cannot be read
+        (LastKnown(True, None, ADOPTED, uncommitted=True), LogRange(0, 0, 0), {}, (Loss.LIKELY, Status.AHEAD)),
+        (LastKnown(True, uncommitted=True), LogRange(0, 0, 0), {}, (Loss.LIKELY, Status.AHEAD)),
+        (LastKnown(True, None, WHOLE, uncommitted=True), LogRange(0, 0, 0), {}, (Loss.LIKELY, Status.AHEAD)),
+        (LastKnown(False, foreign=True), LogRange(0, 11, 11), {}, UNPROVEN),
+        (LastKnown(True, 9, WHOLE, foreign=True), LogRange(0, 11, 11), {}, UNPROVEN),
+        (LastKnown(True, 9, WHOLE, foreign=True), LogRange(0, 5, 5), {}, (Loss.LIKELY, Status.AHEAD)),
     ],
 )
-def test_what_a_rebuild_would_lose_follows_from_the_best_evidence(had, log, supply, expected):
-    assert loss(had, log, **supply) == expected
+def test_what_a_rebuild_would_lose_follows_from_the_best_evidence(known, log, more, expected):
+    assert loss(known, log, **more) == expected
 
 
 @pytest.mark.parametrize(
-    ("had", "log", "supply", "why"),
+    ("known", "log", "more", "why"),
     [
-        (Had(True, 9, WHOLE), LogRange(0, 11, 11), {}, ""),
-        (Had(True, 9, WHOLE), LogRange(0, 0, 0), {"changelog": None}, "its changelog topic does not exist"),
+        (LastKnown(True, 9, WHOLE), LogRange(0, 11, 11), {}, ""),
+        (LastKnown(True, 9, WHOLE), LogRange(0, 0, 0), {"changelog": None}, "its changelog topic does not exist"),
         (
-            Had(True, 9, WHOLE.model_copy(update={"topic_id": "x"})),
+            LastKnown(True, 9, WHOLE.model_copy(update={"topic_id": "x"})),
             LogRange(0, 11, 11),
             {},
             "its changelog was topic x and is now topic id",
         ),
-        (Had(True, 9, WHOLE), LogRange(0, 10, 10), {}, "it had offsets up to 10, but its changelog ends at 10"),
-        (Had(True, 9), LogRange(0, 9, 9), {}, "it had offsets up to 9, but its changelog ends at 9"),
+        (LastKnown(True, 9, WHOLE), LogRange(0, 10, 10), {}, "it had offsets up to 10, but its changelog ends at 10"),
+        (LastKnown(True, 9), LogRange(0, 9, 9), {}, "it had offsets up to 9, but its changelog ends at 9"),
         (
-            Had(True, 9, WHOLE),
+            LastKnown(True, 9, WHOLE),
             LogRange(0, 30, 30),
             {"cut_at": 7},
             "its changelog was cut at offset 7 and has other records from there on",
         ),
-        (Had(True, 9, WHOLE), LogRange(3, 20, 20), {}, "its changelog begins at offset 3, but is needed from 2 on"),
-        (Had(True, 9), LogRange(3, 20, 20), {}, "its changelog begins at offset 3"),
         (
-            Had(True, None, BEGUN, uncommitted=True),
+            LastKnown(True, 9, WHOLE),
+            LogRange(3, 20, 20),
+            {},
+            "its changelog begins at offset 3, but is needed from 2 on",
+        ),
+        (LastKnown(True, 9), LogRange(3, 20, 20), {}, "its changelog begins at offset 3"),
+        (
+            LastKnown(True, None, BEGUN, uncommitted=True),
             LogRange(0, 0, 0),
             {},
             "its changelog was empty when it was begun, and nothing in it was committed",
         ),
-        (Had(True), LogRange(0, 0, 0), {}, "its changelog is empty"),
-        (Had(True, None, WHOLE), LogRange(0, 11, 11), {}, "its position in its changelog is unknown"),
-        (Had(True, 9), LogRange(0, 11, 11), {}, "the topic that its offsets belong to was never recorded"),
+        (LastKnown(True), LogRange(0, 0, 0), {}, "its changelog is empty"),
+        (LastKnown(True, None, WHOLE), LogRange(0, 11, 11), {}, "its position in its changelog is unknown"),
+        (LastKnown(True, 9), LogRange(0, 11, 11), {}, "the topic that its offsets belong to was never recorded"),
         (
-            Had(True, 9, WHOLE.model_copy(update={"adopted": True})),
+            LastKnown(True, 9, WHOLE.model_copy(update={"adopted": True})),
             LogRange(0, 11, 11),
             {},
             "it existed before its first record, and may contain rows of an earlier log",
         ),
-        (Had(True, 9, WHOLE), LogRange(0, 11, 11), {"lacks_versions": True}, LACKS_VERSIONS),
+        (LastKnown(True, 9, WHOLE), LogRange(0, 11, 11), {"lacks_versions": True}, LACKS_VERSIONS),
         (
-            Had(False),
+            LastKnown(False),
             LogRange(3, 20, 20),
             {"stream_time": 100, "first_time": 4},
             "its changelog begins at offset 3, and what was before seems to have expired",
         ),
         (
-            Had(False, foreign=True),
+            LastKnown(False, foreign=True),
             LogRange(0, 11, 11),
             {},
             "in its place is the store of another store partition, perhaps its only copy",
         ),
     ],
 )
-def test_the_reason_names_what_shows_the_loss(had, log, supply, why):
-    known = Supply(**{"changelog": CHANGELOG, "log": log, **supply})
-    assert rebuild_loss(had, known, retention_ms=5, now_ms=NOW_MS).why == why
+def test_the_reason_names_what_shows_the_loss(known, log, more, why):
+    facts = LogFacts(**{"changelog": CHANGELOG, "log": log, **more})
+    assert rebuild_loss(known, facts, retention_ms=5, now_ms=NOW_MS).why == why
 
 
 def test_a_log_whose_records_were_all_deleted_is_not_one_that_was_always_empty():
-    had = Had(True, 9, WHOLE.model_copy(update={"needed_from": 11}))
-    assert loss(had, LogRange(11, 11, 11)) == NONE
-    assert loss(had._replace(committed=None), LogRange(11, 11, 11)) == UNPROVEN
+    known = LastKnown(True, 9, WHOLE.model_copy(update={"needed_from": 11}))
+    assert loss(known, LogRange(11, 11, 11)) == NONE
+    assert loss(known._replace(committed=None), LogRange(11, 11, 11)) == UNPROVEN
 
 
 def test_rows_past_their_retention_at_the_logs_stream_time_are_no_loss():
     log, hour = LogRange(5, 20, 20), {"retention_ms": HOUR_MS}
-    had = Had(True, 9, WHOLE.model_copy(update={"stream_time": 10 * HOUR_MS}))
-    assert loss(had, log, stream_time=11 * HOUR_MS + 1, **hour) == NONE
-    assert loss(had, log, stream_time=11 * HOUR_MS, **hour) == (Loss.LIKELY, Status.TRUNCATED)
-    assert loss(had, log, stream_time=None, **hour) == (Loss.LIKELY, Status.TRUNCATED)
-    assert loss(had, log, stream_time=99 * HOUR_MS) == (Loss.LIKELY, Status.TRUNCATED)  # rows that do not expire
+    known = LastKnown(True, 9, WHOLE.model_copy(update={"stream_time": 10 * HOUR_MS}))
+    assert loss(known, log, stream_time=11 * HOUR_MS + 1, **hour) == NONE
+    assert loss(known, log, stream_time=11 * HOUR_MS, **hour) == (Loss.LIKELY, Status.TRUNCATED)
+    assert loss(known, log, stream_time=None, **hour) == (Loss.LIKELY, Status.TRUNCATED)
+    assert loss(known, log, stream_time=99 * HOUR_MS) == (Loss.LIKELY, Status.TRUNCATED)  # rows that do not expire
 
 
 def test_a_record_says_nothing_of_rows_that_were_logged_after_it():
-    had = Had(True, 9, WHOLE.model_copy(update={"stream_time": 10 * HOUR_MS}))
+    known = LastKnown(True, 9, WHOLE.model_copy(update={"stream_time": 10 * HOUR_MS}))
     given = {"retention_ms": HOUR_MS, "stream_time": 99 * HOUR_MS}
-    assert loss(had, LogRange(11, 20, 20), **given) == NONE
-    assert loss(had, LogRange(12, 20, 20), **given) == (Loss.LIKELY, Status.TRUNCATED)
+    assert loss(known, LogRange(11, 20, 20), **given) == NONE
+    assert loss(known, LogRange(12, 20, 20), **given) == (Loss.LIKELY, Status.TRUNCATED)
 
 
-@pytest.mark.parametrize("had", [Had(True, 9), Had(True, 9, WHOLE), Had(False), Had(False, record=BEGUN)])
-def test_what_was_before_first_rows_that_have_expired_has_expired_too(had):
+@pytest.mark.parametrize(
+    "known", [LastKnown(True, 9), LastKnown(True, 9, WHOLE), LastKnown(False), LastKnown(False, record=BEGUN)]
+)
+def test_what_was_before_first_rows_that_have_expired_has_expired_too(known):
     log, given = LogRange(5, 20, 20), {"retention_ms": HOUR_MS, "stream_time": 11 * HOUR_MS}
-    expired = NONE if had.record is WHOLE else UNPROVEN
-    assert loss(had, log, first_time=10 * HOUR_MS - 1, **given) == expired
-    assert loss(had, log, first_time=10 * HOUR_MS, **given) == (Loss.LIKELY, Status.TRUNCATED)
-    assert loss(had, log, first_time=None, **given) == (Loss.LIKELY, Status.TRUNCATED)
-    assert loss(had, log, first_time=0, stream_time=99 * HOUR_MS) == (Loss.LIKELY, Status.TRUNCATED)  # none expire
+    expired = NONE if known.record is WHOLE else UNPROVEN
+    assert loss(known, log, first_time=10 * HOUR_MS - 1, **given) == expired
+    assert loss(known, log, first_time=10 * HOUR_MS, **given) == (Loss.LIKELY, Status.TRUNCATED)
+    assert loss(known, log, first_time=None, **given) == (Loss.LIKELY, Status.TRUNCATED)
+    assert loss(known, log, first_time=0, stream_time=99 * HOUR_MS) == (Loss.LIKELY, Status.TRUNCATED)  # none expire
 
 
 def test_what_kafka_deletes_by_age_is_a_loss_unless_the_store_is_in_memory():
     log, by_age = LogRange(5, 5, 5), CHANGELOG.model_copy(update={"deleted_after_ms": 25 * HOUR_MS})
     given = {"changelog": by_age, "now_ms": 100 * HOUR_MS, "retention_ms": HOUR_MS}
-    likely, in_memory = (Loss.LIKELY, Status.TRUNCATED), Had(False, in_memory=True)
-    assert loss(Had(False), log, **given) == likely
+    likely, in_memory = (Loss.LIKELY, Status.TRUNCATED), LastKnown(False, in_memory=True)
+    assert loss(LastKnown(False), log, **given) == likely
     assert loss(in_memory, log, **given) == UNPROVEN
     assert loss(in_memory, log, **{**given, "retention_ms": None}) == likely
     assert loss(in_memory, log, **{**given, "changelog": CHANGELOG}) == likely
@@ -431,16 +478,16 @@ def test_a_store_is_judged_by_the_age_of_what_kafka_deleted():
     by_age = CHANGELOG.model_copy(update={"deleted_after_ms": 25 * HOUR_MS})
     store = spec().model_copy(update={"store": WINDOW, "changelog": by_age})
     record = RECORD.model_copy(update={"stream_time": 70 * HOUR_MS})
-    found = seen(4, record=record)._replace(had=Had(True, 4, record, in_memory=True))
+    found = seen(4, record=record)._replace(known=LastKnown(True, 4, record, in_memory=True))
     for now_ms, expected in ((100 * HOUR_MS, Loss.NONE), (90 * HOUR_MS, Loss.LIKELY)):
-        assert judge(store, found, Supply(by_age, LogRange(5, 5, 5)), None, now_ms).loss is expected
+        assert judge_row(store, found, LogFacts(by_age, LogRange(5, 5, 5)), None, now_ms).loss is expected
 
 
 def test_a_record_from_before_its_store_was_created_is_no_evidence():
-    had = Had(False, record=BEGUN.model_copy(update={"needed_from": 5}))
-    assert had.is_unknown
-    assert loss(had, LogRange(5, 9, 9)) == (Loss.LIKELY, Status.TRUNCATED)
-    accepted = had._replace(record=had.record.model_copy(update={"restored_by": "restore"}))
+    known = LastKnown(False, record=BEGUN.model_copy(update={"needed_from": 5}))
+    assert known.is_unknown
+    assert loss(known, LogRange(5, 9, 9)) == (Loss.LIKELY, Status.TRUNCATED)
+    accepted = known._replace(record=known.record.model_copy(update={"restored_by": "restore"}))
     assert not accepted.is_unknown
     assert loss(accepted, LogRange(5, 9, 9)) == NONE
     assert loss(accepted, LogRange(6, 9, 9)) == (Loss.LIKELY, Status.TRUNCATED)
@@ -460,7 +507,7 @@ def test_only_a_record_of_the_log_says_from_where_on_it_is_needed():
 
 
 def test_a_store_in_trouble_keeps_its_status_and_is_for_a_person_where_a_rebuild_would_lose_something():
-    trouble = Standing(Status.CORRUPT, Action.FULL, "no CURRENT")
+    trouble = Trouble(Status.CORRUPT, "no CURRENT")
     row = judgement(seen(4, trouble=trouble))
     assert (row.status, row.action, row.detail, row.loss) == (Status.CORRUPT, Action.FULL, "no CURRENT", Loss.NONE)
     row = judgement(seen(4, trouble=trouble), log=LogRange(0, 3, 3))
@@ -469,60 +516,60 @@ def test_a_store_in_trouble_keeps_its_status_and_is_for_a_person_where_a_rebuild
 
 
 def test_a_store_that_is_gone_is_missing_where_its_log_cannot_give_it_again():
-    gone = Inspection(present=False, record=RECORD, had=Had(True, 4, RECORD))
+    gone = DiskFacts(present=False, record=RECORD, known=LastKnown(True, 4, RECORD))
     assert judged(gone, log=LogRange(0, 3, 3))[:2] == (Status.MISSING, Action.BY_HAND)
     assert judged(gone, first=0)[:2] == (Status.MISSING, Action.FULL)
 
 
 def test_given_a_log_that_was_cut_then_a_store_is_ahead_of_it_at_any_offset():
     store = spec()
-    row = judge(store, seen(9), Supply(store.changelog, LOG, cut_at=0), None, NOW_MS)
+    row = judge_row(store, seen(9), LogFacts(store.changelog, LOG, cut_at=0), None, NOW_MS)
     assert (row.status, row.action, row.loss) == (Status.AHEAD, Action.BY_HAND, Loss.LIKELY)
     assert row.detail == (
         "the changelog was cut at offset 0; a rebuild would lose data: its changelog was cut at offset 0 and has "
         "other records from there on"
     )
-    gone = Inspection(present=False, record=RECORD, had=Had(True, 9, RECORD))
-    assert judge(store, gone, Supply(store.changelog, LOG, cut_at=0), None, NOW_MS).status is Status.MISSING
-    nothing = Inspection(present=True, record=RECORD)  # nothing was in it, so nothing can be lost
-    row = judge(store, nothing, Supply(store.changelog, LOG, cut_at=3), 0, NOW_MS)
+    gone = DiskFacts(present=False, record=RECORD, known=LastKnown(True, 9, RECORD))
+    assert judge_row(store, gone, LogFacts(store.changelog, LOG, cut_at=0), None, NOW_MS).status is Status.MISSING
+    nothing = DiskFacts(present=True, record=RECORD)  # nothing was in it, so nothing can be lost
+    row = judge_row(store, nothing, LogFacts(store.changelog, LOG, cut_at=3), 0, NOW_MS)
     assert (row.status, row.action, row.detail) == (Status.AHEAD, Action.FULL, "the changelog was cut at offset 3")
 
 
 def test_rows_expire_by_the_retention_of_their_store_and_the_given_time():
     window = StoreDefinition(name="s", kind="window", retention_ms=HOUR_MS, window_size_ms=60_000)
     forgets = spec().model_copy(update={"store": window})
-    old = Inspection(present=True, committed=9, empty=False, had=Had(True, 9))
+    old = DiskFacts(present=True, committed=9, empty=False, known=LastKnown(True, 9))
     for first_time, found in ((76 * HOUR_MS - 1, Loss.UNPROVEN), (76 * HOUR_MS, Loss.LIKELY)):
-        supply = Supply(forgets.changelog, LogRange(5, 20, 20), stream_time=77 * HOUR_MS, first_time=first_time)
-        assert judge(forgets, old, supply, None, 100 * HOUR_MS).loss is found
+        log = LogFacts(forgets.changelog, LogRange(5, 20, 20), stream_time=77 * HOUR_MS, first_time=first_time)
+        assert judge_row(forgets, old, log, None, 100 * HOUR_MS).loss is found
 
 
 def test_a_store_with_nothing_is_not_filled_from_a_log_that_has_lost_its_start():
     log = LogRange(2, 10, 10)
-    row = judgement(Inspection(present=False), 7, log)
+    row = judgement(DiskFacts(present=False), 7, log)
     assert (row.status, row.action, row.loss_cause) == (Status.MISSING, Action.BY_HAND, Status.TRUNCATED)
     for first in (7, None):
-        row = judgement(Inspection(present=True), first, log)
+        row = judgement(DiskFacts(present=True), first, log)
         assert (row.status, row.action, row.loss_cause) == (Status.TRUNCATED, Action.BY_HAND, Status.TRUNCATED)
     assert row.detail == (
         "it has nothing of its changelog; a rebuild would lose data: its changelog begins at offset 2"
     )
-    assert judged(Inspection(present=True), log=LogRange(0, 10, 10))[0] is Status.EMPTY
+    assert judged(DiskFacts(present=True), log=LogRange(0, 10, 10))[0] is Status.EMPTY
 
 
 def test_given_a_damaged_store_then_the_row_names_its_file_and_no_log_is_read():
-    trouble = Standing(Status.CORRUPT, Action.FULL, "no CURRENT")
+    trouble = Trouble(Status.CORRUPT, "no CURRENT")
     damaged = seen(4, trouble=trouble, file="/state/000012.sst")
     assert judgement(damaged).file == "/state/000012.sst"
-    assert unread(spec(), damaged, LOG, NOW_MS) is None
-    assert unread(spec(), Inspection(present=False, trouble=trouble), LOG, NOW_MS) is None
-    assert unread(spec().model_copy(update={"changelog": None}), Inspection(present=False), LOG, NOW_MS) is None
+    assert unread_of(spec(), damaged, LOG) is None
+    assert unread_of(spec(), DiskFacts(present=False, trouble=trouble), LOG) is None
+    assert unread_of(spec().model_copy(update={"changelog": None}), DiskFacts(present=False), LOG) is None
 
 
 def test_given_damage_found_by_reading_rows_then_the_store_is_rebuilt_unless_that_loses_something():
-    whole = judgement(seen(9))
-    row = in_trouble(whole, Status.CORRUPT, "block 7", "/state/000012.sst")
+    whole = verdict_of(seen(9))
+    row = read_with_error(whole, "block 7", "/state/000012.sst")
     assert (row.status, row.action, row.detail, row.file) == (
         Status.CORRUPT,
         Action.FULL,
@@ -530,58 +577,53 @@ def test_given_damage_found_by_reading_rows_then_the_store_is_rebuilt_unless_tha
         "/state/000012.sst",
     )
     assert (row.loss, row.loss_detail) == (Loss.NONE, "")
-    assert in_trouble(whole, Status.CORRUPT, "block 7").file is None
-    unjudged = whole.model_copy(update={"loss": None})
-    assert in_trouble(unjudged, Status.CORRUPT, "block 7").loss is Loss.UNPROVEN
-    likely = whole.model_copy(update={"loss": Loss.LIKELY, "loss_detail": "its changelog is empty"})
-    row = in_trouble(likely, Status.CORRUPT, "block 7")
+    assert read_with_error(whole, "block 7").file is None
+    unjudged = whole._replace(loss=None)
+    assert read_with_error(unjudged, "block 7").loss is Loss.UNPROVEN
+    likely = whole._replace(loss=RebuildLoss(Loss.LIKELY, "its changelog is empty"))
+    row = read_with_error(likely, "block 7")
     assert (row.action, row.loss, row.loss_detail) == (Action.BY_HAND, Loss.LIKELY, "its changelog is empty")
     assert row.detail == "block 7; a rebuild would lose data: its changelog is empty"
-    assert in_trouble(likely, Status.CORRUPT, "").detail == "a rebuild would lose data: its changelog is empty"
+    assert read_with_error(likely, "").detail == "a rebuild would lose data: its changelog is empty"
 
 
-@pytest.mark.parametrize(("cause", "then"), [(None, Status.OK), (Status.TRUNCATED, Status.TRUNCATED)])
-def test_the_cause_of_a_loss_stays_known_whatever_is_found_next(cause, then):
-    likely = judgement(seen(9)).model_copy(update={"loss": Loss.LIKELY, "loss_cause": cause})
-    assert in_trouble(likely, Status.CORRUPT, "block 7").loss_cause is then
-    assert with_loss(likely, Lost(Loss.UNPROVEN)).loss_cause is cause
-    assert with_loss(likely, Lost(Loss.LIKELY, "", Status.AHEAD)).loss_cause is Status.AHEAD
+@pytest.mark.parametrize("cause", [Status.OK, Status.TRUNCATED])
+def test_the_cause_of_a_loss_stays_known_whatever_is_found_next(cause):
+    likely = verdict_of(seen(9))._replace(loss=RebuildLoss(Loss.LIKELY, "", cause))
+    assert read_with_error(likely, "block 7").loss_cause is cause
+    assert row_of(with_loss(likely, RebuildLoss(Loss.UNPROVEN))).loss_cause is None
+    assert row_of(with_loss(likely, RebuildLoss(Loss.LIKELY, "", Status.AHEAD))).loss_cause is Status.AHEAD
 
 
-FOR_A_PERSON = VerifyRow(
-    application="app",
-    store="s",
-    task="0_0",
-    status=Status.CORRUPT,
-    action=Action.BY_HAND,
-    loss=Loss.LIKELY,
-    topic_id="id",
-)
+FOR_A_PERSON = Verdict(Status.CORRUPT, loss=RebuildLoss(Loss.LIKELY), log=LOG)
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"action": Action.FULL},
-        {"loss": Loss.UNPROVEN},
+        {"status": Status.OK},
+        {"catches_up": True},
+        {"status": Status.LOCKED},
+        {"loss": RebuildLoss(Loss.UNPROVEN)},
         {"loss": None},
-        {"status": Status.UNKNOWN_FORMAT},
-        {"status": Status.REPARTITIONED},
-        {"topic_id": None},
+        {"status": Status.UNKNOWN_FORMAT, "rebuildable": False},
+        {"status": Status.REPARTITIONED, "rebuildable": False},
+        {"log": None},
     ],
 )
 def test_given_a_store_that_a_rebuild_cannot_repair_then_accepting_the_loss_does_not_help(changes):
-    assert waits_for_loss(FOR_A_PERSON)
-    assert not waits_for_loss(FOR_A_PERSON.model_copy(update=changes))
+    assert advised(FOR_A_PERSON) is Action.BY_HAND
+    assert FOR_A_PERSON.waits_for_loss
+    assert not FOR_A_PERSON._replace(**changes).waits_for_loss
 
 
 def test_given_a_recorded_log_end_then_the_offsets_before_it_are_not_read_again():
     # They are the markers of the store's last transaction.
     known = RECORD.model_copy(update={"end": 8})
-    assert unread(spec(), seen(4, record=known), LOG, NOW_MS) == (8, 10)
-    assert unread(spec(), seen(4, record=known), LogRange(0, 8, 8), NOW_MS) is None
-    assert unread(spec(), seen(3, record=known), LOG, NOW_MS) == (4, 10)
-    assert unread(spec(), seen(4, record=None), LOG, NOW_MS) == (5, 10)
+    assert unread_of(spec(), seen(4, record=known), LOG) == (8, 10)
+    assert unread_of(spec(), seen(4, record=known), LogRange(0, 8, 8)) is None
+    assert unread_of(spec(), seen(3, record=known), LOG) == (4, 10)
+    assert unread_of(spec(), seen(4, record=None), LOG) == (5, 10)
     assert judgement(seen(4, record=known), 9).detail == "offsets 8 to 9 are to be read; first record at 9"
 
 
@@ -636,6 +678,6 @@ def test_what_is_built_beside_a_store_is_opened_in_its_own_place(read_only):
 
 
 def test_a_store_that_cannot_be_looked_at_now_is_looked_at_later_and_says_why():
-    found = not_now(spec(), LockedError("another process has it"))
+    found = row_of(locked(LockedError("another process has it")))
     assert (found.application, found.store, found.task) == ("app", "s", "0_0")
     assert (found.status, found.action, found.detail) == (Status.LOCKED, Action.LATER, "another process has it")

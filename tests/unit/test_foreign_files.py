@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from children import take_over_until_killed
 from samples import CHANGELOG, TIMESTAMPED, batches, contents, store_partition
-from statestore.partition.judgement import Had
 
 from statestore.bulk.databases import write_databases
 from statestore.bulk.routing import routing_of
@@ -18,6 +17,7 @@ from statestore.bulk.runs import RunWriter
 from statestore.errors import StoreCorruptedError
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.formats.value_format import value_format
+from statestore.partition.facts import LastKnown
 from statestore.partition.inspection import inspect
 from statestore.reports import Status
 from statestore.sst.layout import CREATOR, read_properties
@@ -150,7 +150,7 @@ def test_a_look_at_the_store_says_that_it_is_corrupt_and_not_that_nothing_was_co
     seen = inspect(spec)
     assert seen.trouble.status is Status.CORRUPT
     assert Path(seen.file) in spec.live.glob("*.sst")
-    assert seen.had == Had(anything=True, committed=None, uncommitted=False)
+    assert seen.known == LastKnown(anything=True, committed=None, uncommitted=False)
 
 
 def test_a_file_that_the_disk_does_not_give_back_is_kept(directory):

@@ -10,7 +10,7 @@ import pytest
 
 from statestore.changelog.standing import Standing, standing
 from statestore.partition import inspection
-from statestore.partition import judgement as judging_module
+from statestore.partition import verdict as judging_module
 from statestore.reports import Action, Contents, Status
 from statestore.statedir import seal as seal_module
 from statestore.statedir.record import StoreRecord
@@ -115,7 +115,7 @@ def _no_memory_of_how_far_it_was(patch: pytest.MonkeyPatch) -> None:
 def _never(status: Status) -> Sabotage:
     def judged(*known: object, **more: object) -> Standing:
         found = standing(*known, **more)  # type: ignore[arg-type]
-        return Standing(Status.OK, Action.NONE, "") if found.status is status else found
+        return Standing(Status.OK, "") if found.status is status else found
 
     return lambda patch: patch.setattr(judging_module, "standing", judged)
 

@@ -10,8 +10,8 @@ import pytest
 
 import statestore.changelog.brokers_clock
 import statestore.partition.inspection
-import statestore.partition.judgement
 import statestore.partition.quarantine
+import statestore.partition.verdict
 import statestore.partition.restore_points
 import statestore.rewrite.adoption
 import statestore.statedir.seal
@@ -23,7 +23,7 @@ import statestore.verification.check
 from demo.kafka_jars import find_java
 from demo.processes import Processes
 from statestore import clock
-from statestore.partition.judgement import Had, Lost
+from statestore.partition.facts import LastKnown, RebuildLoss
 from statestore.reports import Contents, Loss
 from statestore.statedir.record import StoreRecord
 from statestore.stores.processor_store import processor_store
@@ -208,7 +208,7 @@ def _nobody_waits(patch: pytest.MonkeyPatch) -> None:
 
 
 def _nothing_is_lost(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(statestore.tasks.task_store, "rebuild_loss", lambda *_, **__: Lost(Loss.NONE))
+    patch.setattr(statestore.tasks.task_store, "rebuild_loss", lambda *_, **__: RebuildLoss(Loss.NONE))
 
 
 def _all_is_clean(patch: pytest.MonkeyPatch) -> None:
@@ -230,8 +230,8 @@ def _no_offset_is_kept(patch: pytest.MonkeyPatch) -> None:
 
 
 def _the_start_of_a_log_shows_nothing(patch: pytest.MonkeyPatch) -> None:
-    for room in (statestore.tasks.task_store, statestore.partition.judgement):
-        patch.setattr(room, "rebuild_loss", lambda *_, **__: Lost(Loss.NONE))
+    for room in (statestore.tasks.task_store, statestore.partition.verdict):
+        patch.setattr(room, "rebuild_loss", lambda *_, **__: RebuildLoss(Loss.NONE))
 
 
 def _commits_show_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -239,7 +239,7 @@ def _commits_show_nothing(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_begun_store_is_known(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Had, "is_unknown", property(lambda had: not had.anything))
+    patch.setattr(LastKnown, "is_unknown", property(lambda known: not known.anything))
 
 
 def _stores_are_not_restricted(patch: pytest.MonkeyPatch) -> None:

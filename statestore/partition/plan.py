@@ -416,6 +416,8 @@ def _by_archive(facts: Facts, verdict: Verdict, request: Request) -> Need | Refu
     if lost is None or lost.loss is Loss.NONE or (lost.loss is Loss.UNPROVEN and not more):
         return None
     likely, cut = lost.loss is Loss.LIKELY, lost.status is Status.TRUNCATED
+    if verdict.loses and (not likely or (cut and not verdict.lost_its_start)):
+        return None  # the store here has something that its snapshots do not show
     covers = None if likely and not cut else Needs.of(had)
     if request.mode in ("auto", "snapshot") and (not likely or cut or request.accept_loss or request.snapshot):
         return Need("rebuild", "first", covers, _log_refused(facts, lost, request), lost)
@@ -539,7 +541,7 @@ def is_made_empty(facts: Facts, verdict: Verdict) -> bool:
     Exactly once, Kafka Streams 4.3 discards all stores of a task if one of them does not say how far it is. A store
     without a database says nothing, nor does a window or session store without a segment.
     """
-    return verdict.status is Status.EMPTY and not facts.disk.has_database
+    return verdict.status is Status.EMPTY and not facts.disk.has_database and facts.spec.changelog is not None
 
 
 # -- what follows from a source ---------------------------------------------------------------------------------------

@@ -224,7 +224,7 @@ def _judged(facts: Facts, log: LogFacts) -> Verdict:
 def _status(facts: Facts, log: LogFacts, first: int | None, lost: RebuildLoss) -> Verdict:
     spec, disk = facts.spec, facts.disk
     if disk.trouble is not None:
-        return _of_trouble(disk.trouble)
+        return _of_trouble(spec, disk.trouble)
     if log.changelog is None:
         return _without_log(spec, disk)
     if disk.present and log.cut_at is not None:
@@ -238,7 +238,10 @@ def _status(facts: Facts, log: LogFacts, first: int | None, lost: RebuildLoss) -
     return Verdict(Status.MISSING, f"{spec.live} does not exist")
 
 
-def _of_trouble(trouble: Trouble) -> Verdict:
+def _of_trouble(spec: StorePartitionSpec, trouble: Trouble) -> Verdict:
+    if spec.changelog is None:
+        detail = f"{trouble.detail}; changelog topic {spec.partition.topic} does not exist"
+        return Verdict(trouble.status, detail, rebuildable=False)
     return Verdict(trouble.status, trouble.detail, rebuildable=trouble.rebuildable)
 
 

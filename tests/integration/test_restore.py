@@ -17,7 +17,7 @@ from statestore.bulk.runs import Runs
 from statestore.definitions.store import StoreDefinition
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.partition.quarantine import waits_for_a_person
-from statestore.recovery import full, planning, tail
+from statestore.recovery import disk_space, full, tail
 from statestore.recovery.restore import restore
 from statestore.recovery.staging import Staging
 from statestore.reports import Status
@@ -490,7 +490,7 @@ def test_a_disk_that_is_full_while_the_store_is_built_costs_no_run(
         monkeypatch.undo()
 
         # Too little is free for another attempt to begin: that costs no run either.
-        monkeypatch.setattr(planning, "estimated_bytes", lambda *_: 1 << 40)
+        monkeypatch.setattr(disk_space, "estimated_bytes", lambda *_: 1 << 40)
         row = restore(spec)
         assert "bytes of sorted runs stay in" in row.failure.message
         assert sorted(staging.directory.glob("*/*")) == runs

@@ -9,8 +9,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from statestore.errors import RebuildError
-from statestore.partition.judgement import waits_for_loss
-from statestore.reports import Action, Status, VerifyRow
+from statestore.reports import Action, Loss, Status, VerifyRow
 from statestore.verification.options import Depth
 from tests.faults.damage.places import Place
 from tests.faults.damage.stores import Copy, Original, files_of
@@ -89,7 +88,7 @@ def mend(copy: Copy, store: str, found: VerifyRow, damaged: dict[str, bytes], de
     expected, live = copy.original.expected(store), copy.live(store)
     # A restore looks at a store as a scan does: one that only its log gives away is rebuilt when that is asked for.
     forced = found.status.is_found_by_rows
-    row = copy.restore(store, force=forced, accept_loss=waits_for_loss(found))
+    row = copy.restore(store, force=forced, accept_loss=_waits_for_loss(found))
     assert row.failure is None, f"not restored: {row.failure}"
     if found.healthy:
         assert row.mode is None, f"a whole store was restored: {row}"
@@ -106,6 +105,11 @@ def mend(copy: Copy, store: str, found: VerifyRow, damaged: dict[str, bytes], de
     assert again.status is (Status.OK if expected else Status.EMPTY), (
         f"after the restore: {again.status}: {again.detail}"
     )
+
+
+def _waits_for_loss(found: VerifyRow) -> bool:
+    """Return whether only what a rebuild would lose is in its way."""
+    return found.action is Action.BY_HAND and found.loss is Loss.LIKELY and found.topic_id is not None
 
 
 def failures(original: Original, drawn: Iterable[Place], depth: Depth = "scan") -> list[str]:

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import CHANGELOG, TIMESTAMPED, contents, store_partition
-from statestore.recovery.mode import choose_mode
 
 from statestore.archive.archive import ArchiveSpec
 from statestore.bulk.routing import Routing
@@ -16,34 +15,50 @@ from statestore.changelog.topics import LogRange
 from statestore.durable import write_durably
 from statestore.errors import DiskSpaceError, InputError, KafkaUnavailableError, LockedError, TopicMismatchError
 from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.partition.facts import DiskFacts, Facts, LogFacts, RebuildLoss
+from statestore.partition.plan import Refusal, Request, needed
 from statestore.partition.spec import GLOBAL_TASK
-from statestore.recovery import as_of_source, many, planning
+from statestore.partition.verdict import Verdict
+from statestore.recovery import as_of_source, deciding, disk_space, many, planning
 from statestore.recovery.as_of import claim_target
+from statestore.recovery.disk_space import require_disk, sample_places
 from statestore.recovery.many import cut_by_length, restore_many
-from statestore.recovery.planning import (
-    plan_restore,
-    require_disk,
-    require_partitions,
-    sample_places,
-)
+from statestore.recovery.planning import plan_restore, require_partitions
+from statestore.recovery.sources import log as log_source
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import BuildPlan, OffsetRange, cut, misfit
 from statestore.recovery.tail import link_database
-from statestore.reports import Action, Loss, RestoreRow, Status, VerifyRow
+from statestore.reports import Loss, RestoreRow, Status
 from statestore.requests.restore import AsOf, RestoreRequest
 from statestore.stores.open import open_key_value_store
 from statestore.stores.rocksdb import RocksDB
 from statestore.stores.sst import write_sst
 
+LOG = LogRange(0, 10, 10)
 
-def found(status, action):
-    return VerifyRow(application="app", store="s", task="0_0", status=status, action=action, detail="why")
+
+def found(status, **evidence):
+    """A verdict on a store with the changelog `LOG`."""
+    return Verdict(status, "why", **{"committed": 4, "log": LOG, **evidence})
+
+
+def choose_mode(mode, force, verdict, *, accept_loss=False, archived=False):
+    """Return the mode that a store partition needs, or raise why it is refused."""
+    store = store_partition()
+    if archived:
+        store = store.model_copy(update={"archive": ArchiveSpec(url="file:///archive", cluster="c")})
+    facts = Facts(store, DiskFacts(present=True, committed=4), log=LogFacts(store.changelog, LOG))
+    need = needed(facts, verdict, Request(mode=mode, force=force, accept_loss=accept_loss))
+    if isinstance(need, Refusal):
+        raise need.error
+    rebuilt = "snapshot" if need.snapshots == "first" else "full"
+    return {"nothing": None, "tail": "tail", "rebuild": rebuilt}[need.kind]
 
 
 LABEL = {"application": "app", "store": "s", "task": "0_0"}
-WHOLE = [found(Status.OK, Action.NONE), found(Status.EMPTY, Action.NONE)]
-BEHIND = found(Status.LAGGING, Action.TAIL)
-BROKEN = [found(status, Action.FULL) for status in (Status.CORRUPT, Status.MISSING, Status.AHEAD, Status.LAGGING)]
+WHOLE = [found(Status.OK), found(Status.EMPTY)]
+BEHIND = found(Status.LAGGING, catches_up=True)
+BROKEN = [found(status) for status in (Status.CORRUPT, Status.MISSING, Status.AHEAD, Status.LAGGING)]
 
 
 @pytest.mark.parametrize("row", WHOLE)
@@ -80,39 +95,38 @@ def test_r6_a_store_that_needs_a_rebuild_is_never_caught_up(row):
 @pytest.mark.parametrize("force", [False, True])
 def test_m2_a_store_of_unknown_format_is_only_touched_by_hand(mode, force):
     with pytest.raises(InputError, match="needs a manual decision: why"):
-        choose_mode(mode, force, found(Status.REPLACED, Action.BY_HAND))
+        choose_mode(mode, force, found(Status.REPLACED, rebuildable=False))
 
 
 @pytest.mark.parametrize("mode", ["auto", "tail", "full"])
 @pytest.mark.parametrize("force", [False, True])
 def test_a_store_that_could_not_be_looked_at_is_not_touched(mode, force):
     with pytest.raises(LockedError, match=r"^app/s/0_0 could not be verified \(LOCKED\): why; try again later$"):
-        choose_mode(mode, force, found(Status.LOCKED, Action.LATER))
+        choose_mode(mode, force, found(Status.LOCKED))
 
 
 ACCEPT = "to rebuild it anyway, and keep the present store in quarantine, add --accept-loss"
-WOULD_LOSE = {"loss": Loss.LIKELY, "loss_detail": "the log is shorter", "topic_id": "t"}
+LIKELY = RebuildLoss(Loss.LIKELY, "the log is shorter")
 
 
 @pytest.mark.parametrize(("mode", "chosen"), [("auto", "full"), ("full", "full"), ("snapshot", "snapshot")])
 def test_given_a_rebuild_that_would_lose_something_then_it_needs_the_loss_accepted(mode, chosen):
-    waits = found(Status.CORRUPT, Action.BY_HAND).model_copy(update=WOULD_LOSE)
+    waits = found(Status.CORRUPT, loss=LIKELY)
     with pytest.raises(InputError, match=rf"^app/s/0_0 is CORRUPT and needs a manual decision: why; {ACCEPT}$"):
         choose_mode(mode, False, waits)
     assert choose_mode(mode, False, waits, accept_loss=True) == chosen
 
 
-@pytest.mark.parametrize("changes", [{}, {**WOULD_LOSE, "status": Status.UNKNOWN_FORMAT}])
-def test_given_a_store_that_a_rebuild_cannot_repair_then_an_accepted_loss_changes_nothing(changes):
-    row = found(Status.CORRUPT, Action.BY_HAND).model_copy(update=changes)
+@pytest.mark.parametrize("row", [found(Status.CORRUPT), found(Status.UNKNOWN_FORMAT, loss=LIKELY)])
+def test_given_a_store_that_a_rebuild_cannot_repair_then_an_accepted_loss_changes_nothing(row):
     for accept_loss in (False, True):
         with pytest.raises(InputError, match=rf"^app/s/0_0 is {row.status} and needs a manual decision: why$"):
-            choose_mode("full", True, row, accept_loss=accept_loss)
+            choose_mode("full", True, row._replace(rebuildable=False), accept_loss=accept_loss)
 
 
 @pytest.mark.parametrize(("mode", "force"), [("full", False), ("full", True), ("auto", True)])
 def test_given_a_healthy_copy_that_may_be_the_only_one_then_a_rebuild_of_choice_needs_the_loss_accepted(mode, force):
-    row = (BEHIND if mode == "full" else WHOLE[0]).model_copy(update=WOULD_LOSE)
+    row = (BEHIND if mode == "full" else WHOLE[0])._replace(loss=LIKELY)
     said = f"is {row.status}, and is not rebuilt, because a rebuild would lose data: the log is shorter; {ACCEPT}"
     with pytest.raises(InputError, match=rf"^app/s/0_0 {said}$"):
         choose_mode(mode, force, row)
@@ -122,7 +136,7 @@ def test_given_a_healthy_copy_that_may_be_the_only_one_then_a_rebuild_of_choice_
 @pytest.mark.parametrize("mode", ["auto", "snapshot"])
 @pytest.mark.parametrize("cause", [Status.TRUNCATED, Status.REPLACED, Status.AHEAD])
 def test_what_a_log_has_lost_at_its_start_an_archive_may_have_and_nothing_else(mode, cause):
-    waits = found(Status.CORRUPT, Action.BY_HAND).model_copy(update={**WOULD_LOSE, "loss_cause": cause})
+    waits = found(Status.CORRUPT, loss=LIKELY._replace(status=cause))
     for archived in (False, True):
         if archived and cause is Status.TRUNCATED:
             assert choose_mode(mode, False, waits, archived=archived) == "snapshot"
@@ -131,12 +145,13 @@ def test_what_a_log_has_lost_at_its_start_an_archive_may_have_and_nothing_else(m
                 choose_mode(mode, False, waits, archived=archived)
     with pytest.raises(InputError, match="needs a manual decision"):
         choose_mode("full", False, waits, archived=True)
+    unknown = waits._replace(status=Status.UNKNOWN_FORMAT, rebuildable=False)
     with pytest.raises(InputError, match="needs a manual decision"):
-        choose_mode(mode, False, waits.model_copy(update={"status": Status.UNKNOWN_FORMAT}), archived=True)
+        choose_mode(mode, False, unknown, archived=True)
 
 
 def test_a_tail_is_caught_up_also_where_a_rebuild_would_lose_something():
-    assert choose_mode("auto", False, BEHIND.model_copy(update=WOULD_LOSE)) == "tail"
+    assert choose_mode("auto", False, BEHIND._replace(loss=LIKELY)) == "tail"
 
 
 def logged_in(partitions):
@@ -176,10 +191,10 @@ def test_a_tail_of_a_suppliers_store_needs_room_for_a_copy_of_it(tmp_path, monke
     for name, size in (("rows", 100), ("more/rows", 200)):
         write_durably(store.live / name, "x" * size)
     spec = RestoreSpec(store, RestoreRequest(mode=mode), "label", 4096)
-    monkeypatch.setattr(planning, "estimated_bytes", lambda *_: 1_000)
-    needed = planning.disk_needed(1_000, 4096, 10**9) + copied
+    monkeypatch.setattr(disk_space, "estimated_bytes", lambda *_: 1_000)
+    needed = disk_space.disk_needed(1_000, 4096, 10**9) + copied
     free = [needed - 1, needed]
-    monkeypatch.setattr(planning, "free_bytes", lambda _: free.pop(0))
+    monkeypatch.setattr(disk_space, "free_bytes", lambda _: free.pop(0))
     with pytest.raises(DiskSpaceError, match=f"needs about {needed} bytes in .*, {needed - 1} are free"):
         require_disk(spec, mode, log_of(10**9))
     require_disk(spec, mode, log_of(10**9))
@@ -190,8 +205,8 @@ def test_plenty_of_disk_for_a_copy_and_the_log_asks_for_no_size(tmp_path, monkey
     store = store_partition(tmp_path, store=TIMESTAMPED.model_copy(update={"supplier": "a:b"}))
     write_durably(store.live / "rows", "x" * 100)
     asked = []
-    monkeypatch.setattr(planning, "estimated_bytes", lambda *_: asked.append("size") or 0)
-    monkeypatch.setattr(planning, "free_bytes", lambda _: 10 * 4096 + 16 * 1024 * 1024 + 99 + more)
+    monkeypatch.setattr(disk_space, "estimated_bytes", lambda *_: asked.append("size") or 0)
+    monkeypatch.setattr(disk_space, "free_bytes", lambda _: 10 * 4096 + 16 * 1024 * 1024 + 99 + more)
     require_disk(RestoreSpec(store, RestoreRequest(mode="tail"), "label", 4096), "tail", log_of(10))
     assert asked == ([] if more else ["size"])
 
@@ -214,8 +229,10 @@ def test_r16_a_plan_refuses_a_point_that_the_restore_would_refuse(tmp_path, monk
 
 
 def test_a_store_in_use_can_be_planned_again_later(tmp_path, monkeypatch):
-    monkeypatch.setattr(planning, "verify", lambda _: found(Status.LOCKED, Action.LATER))
-    row = plan_restore(RestoreSpec(store_partition(tmp_path), RestoreRequest(), "label", 4096))
+    store = store_partition(tmp_path)
+    unobserved = Facts(store, DiskFacts(present=False)), found(Status.LOCKED)
+    monkeypatch.setattr(planning, "examine_store", lambda *_: unobserved)
+    row = plan_restore(RestoreSpec(store, RestoreRequest(), "label", 4096))
     assert row.failure is not None
     assert row.failure.retriable
 
@@ -244,12 +261,13 @@ def test_a_log_is_cut_for_nodes_with_a_disk_each_only_if_they_are_enough_to_be_q
         assert [cut_by_length(asked, cores)[0].ranges for cores in (1, 2, 3, 4, 9)] == counts
 
 
-@pytest.mark.short_for("verify-error0", "begin_ranges-error1")
+@pytest.mark.short_for("examine_store-error0", "begin_ranges-error1")
 @pytest.mark.parametrize("error", [KafkaUnavailableError("away"), OSError("I/O error")])
-@pytest.mark.parametrize("at", ["verify", "begin_ranges"])
+@pytest.mark.parametrize("at", ["examine_store", "begin_ranges"])
 def test_a_store_whose_ranges_cannot_begin_is_left_to_its_restore(tmp_path, monkeypatch, at, error):
-    monkeypatch.setattr(many, "verify", lambda _: BROKEN[0])
-    monkeypatch.setattr(many, at, refuse(error))
+    if at == "begin_ranges":
+        monkeypatch.setattr(many, "planned_source", lambda _: "log")
+    monkeypatch.setattr(log_source if at == "begin_ranges" else deciding, at, refuse(error))
     monkeypatch.setattr(many, "restore", lambda *_: RestoreRow(**LABEL, outcome="restored"))
     asked = [RestoreSpec(store_partition(tmp_path), RestoreRequest(mode="full"), "label", 4096, ranges=2)]
     rows = restore_many(asked, lambda pieces, work, *_: [work(piece) for piece in pieces], tmp_path / "progress")

@@ -398,6 +398,8 @@ def _by_archive(facts: Facts, verdict: Verdict, request: Request) -> Need | Refu
     home, record = facts.spec.home, facts.disk.record
     if not home.has_archive or home.in_archive or verdict.committed is not None or not verdict.observed:
         return None
+    if facts.disk.installed_by is not None and verdict.usable:
+        return None  # a user has installed it, although the archive has more
     undecided = not verdict.usable and (not verdict.rebuildable or verdict.log is None)
     if undecided or (record is not None and record.committed is not None and not facts.elsewhere):
         return None

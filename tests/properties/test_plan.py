@@ -143,8 +143,8 @@ def less_that_is_known_makes_no_bolder_plan(world: World, request: Request) -> N
         if isinstance(found, Refusal) or found.source is None:
             continue
         if isinstance(made, Refusal) or made.source is None:
-            # A correction replaces only rows that no record explains, and keeps the store if there are any.
-            lost = world.judged()[1].loses and found.source != "correction"
+            # A tail loses nothing; a correction replaces only rows that no record explains, and keeps the store then.
+            lost = world.judged()[1].loses and found.source not in ("tail", "correction")
             assert not lost or found.covered, f"without {name}, {found.source} replaces what would be lost"
             continue
         assert RANK[found.replaced_loss] <= max(RANK[made.replaced_loss], 1), f"without {name}: {bolder(found, made)}"

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 from samples import CHANGELOG, WINDOW, batches, store_partition
-from statestore.recovery.global_mode import Decided
-from statestore.recovery.mode import DecidedMode
 
 from statestore.archive.archive import ArchiveSpec
+from statestore.archive.layout import StoreDirectory
+from statestore.archive.snapshots import History, Listed
 from statestore.bulk.routing import Routing
 from statestore.bulk.runs import RunWriter
 from statestore.changelog.topics import LogRange
@@ -21,34 +21,43 @@ from statestore.definitions.store import StoreDefinition
 from statestore.durable import write_durably
 from statestore.errors import DiskSpaceError, TopicMismatchError
 from statestore.model import TaskId, TopicPartition
-from statestore.partition.snapshots import Needs
+from statestore.partition.facts import (
+    ArchiveFacts,
+    Candidate,
+    DiskFacts,
+    Facts,
+    LogFacts,
+    NamedSnapshot,
+    Needs,
+    RebuildLoss,
+)
+from statestore.partition.plan import Need, Refusal, Request
+from statestore.partition.plan import plan as plan_of
 from statestore.partition.spec import GLOBAL_TASK
-from statestore.recovery import catch_up, planning
+from statestore.partition.verdict import Verdict
+from statestore.recovery import deciding, disk_space, full, planning
 from statestore.recovery.as_of import claim_target
 from statestore.recovery.as_of_source import PointSource
-from statestore.recovery.planning import (
-    bytes_from,
+from statestore.recovery.disk_space import (
     disk_needed,
     disk_of_parts,
     disk_to_merge,
     disk_to_put_together,
     estimated_bytes,
     is_cut,
-    is_distributed,
-    plan_restore,
-    range_count,
-    rebuild_snapshots,
     require_disk,
     require_disk_for_all,
     require_disk_for_snapshot,
     require_room,
     sample_places,
-    snapshots_to_use,
-    store_logs,
 )
+from statestore.recovery.full import store_logs
+from statestore.recovery.planning import plan_restore, range_count
+from statestore.recovery.sources import all_sources, parts
+from statestore.recovery.sources.snapshot import SOURCE as SNAPSHOT_SOURCE
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import BuildPlan, OffsetRange, Staging
-from statestore.reports import Action, Loss, RestorePlanRow, Status, VerifyRow
+from statestore.reports import Failure, Loss, RestorePlanRow, Status
 from statestore.requests.restore import AsOf, RestoreRequest
 from statestore.statedir.record import StoreRecord
 from tests.archive.snapshots import manifest
@@ -67,21 +76,40 @@ def store(tmp_path):
 def world(monkeypatch):
     """What was verified, what the log's ends are, how large it is and how much is free; each test changes its part."""
     found = {
-        "row": VerifyRow(
-            application="app", store="s", task="0_0", status=Status.LAGGING, action=Action.TAIL, detail="behind"
-        ).model_copy(update={"committed": 89}),
+        "verdict": Verdict(Status.LAGGING, "behind", catches_up=True, committed=89, log=LogRange(10, 110, 120)),
         "logs": {CHANGELOG: LogRange(10, 2_030_100, 2_030_200)},
         "bytes": 5_000,
         "free": 10**12,
         "asked": [],
     }
-    monkeypatch.setattr(planning, "verify", lambda store: found["asked"].append(("verify", store)) or found["row"])
-    monkeypatch.setattr(planning, "store_logs", lambda store: found["asked"].append(("logs", store)) or found["logs"])
-    monkeypatch.setattr(
-        planning, "estimated_bytes", lambda store, logs: found["asked"].append(("bytes", store, logs)) or found["bytes"]
-    )
-    monkeypatch.setattr(planning, "free_bytes", lambda path: found["asked"].append(("free", path)) or found["free"])
+
+    def examine_store(spec, *_):
+        found["asked"].append(("verify", spec.store))
+        return facts_of(spec.store, found["logs"]), found["verdict"]
+
+    def size(store, logs):
+        found["asked"].append(("bytes", store, logs))
+        return found["bytes"]
+
+    def free(path):
+        found["asked"].append(("free", path))
+        return found["free"]
+
+    monkeypatch.setattr(planning, "examine_store", examine_store)
+    for room in (planning, deciding, disk_space):
+        monkeypatch.setattr(room, "estimated_bytes", size)
+    for room in (planning, disk_space):
+        monkeypatch.setattr(room, "free_bytes", free)
     return found
+
+
+def facts_of(store, logs):
+    log = LogFacts(store.changelog, logs[CHANGELOG], all_logs=logs)
+    return Facts(store, DiskFacts(present=True, committed=89, empty=False), log=log)
+
+
+def damaged(world, status=Status.CORRUPT, **evidence):
+    world["verdict"] = world["verdict"]._replace(status=status, catches_up=False, **evidence)
 
 
 def plan(store, mode="auto", ranges=1, **how):
@@ -107,59 +135,58 @@ def test_the_plan_of_a_tail_reads_from_the_committed_offset_on_and_is_asked_of_t
         seconds=4.1,
     )
     tail = {CHANGELOG: LogRange(90, 2_030_100, 2_030_200)}
-    assert world["asked"] == [("verify", store), ("logs", store), ("bytes", store, tail), ("free", store.state_dir)]
+    assert world["asked"] == [("verify", store), ("bytes", store, tail), ("free", store.state_dir)]
 
 
 def test_the_plan_of_a_rebuild_reads_the_whole_log_in_the_ranges_asked_for(store, world):
-    world["row"] = world["row"].model_copy(update={"status": Status.CORRUPT, "action": Action.FULL})
+    damaged(world)
     world["logs"][OTHER] = LogRange(20, 500_020, 500_020)
     row = plan(store, ranges=4)
     assert (row.mode, row.status, row.ranges) == ("full", Status.CORRUPT, 4)
     assert (row.start, row.end, row.resumable) == (10, 10 + 2_030_090 + 500_000, 0)
     assert row.seconds == 5.1
     assert row.disk_needed == disk_needed(5_000, 4096, 2_530_090, 4) > disk_needed(5_000, 4096)
-    assert world["asked"][2] == ("bytes", store, world["logs"])
+    assert world["asked"][1] == ("bytes", store, world["logs"])
 
 
 def test_a_healthy_store_is_left_and_the_plan_says_why(store, world):
-    world["row"] = world["row"].model_copy(update={"status": Status.OK, "action": Action.NONE, "detail": ""})
+    damaged(world, Status.OK, detail="")
     assert plan(store) == RestorePlanRow(**LABEL, status=Status.OK, reason="intact")
-    world["row"] = world["row"].model_copy(update={"status": Status.EMPTY, "detail": "nothing logged yet"})
+    damaged(world, Status.EMPTY, detail="nothing logged yet")
     assert plan(store) == RestorePlanRow(**LABEL, status=Status.EMPTY, reason="nothing logged yet")
 
 
 def test_the_plan_says_why_a_store_of_kafka_streams_without_rows_is_made(store, world):
-    world["row"] = world["row"].model_copy(update={"status": Status.EMPTY, "detail": "nothing logged yet"})
+    damaged(world, Status.EMPTY, detail="nothing logged yet")
     row = plan(store.model_copy(update={"owned": False}))
     assert (row.mode, row.reason) == ("full", "nothing logged yet, but Kafka Streams needs the empty store")
 
 
 def test_a_healthy_store_is_rebuilt_where_that_is_asked_for(store, world):
-    world["row"] = world["row"].model_copy(update={"status": Status.OK, "action": Action.NONE, "detail": ""})
+    damaged(world, Status.OK, detail="")
     row = plan(store, force=True)
     assert (row.mode, row.reason, row.start) == ("full", "asked for", 10)
 
 
 def test_a_plan_says_what_cannot_be_done_and_what_was_found(store, world):
-    world["row"] = world["row"].model_copy(update={"status": Status.REPLACED, "action": Action.BY_HAND})
+    damaged(world, Status.REPLACED, rebuildable=False)
     failure = plan(store).failure
     assert (failure.kind, failure.retriable) == ("InputError", False)
     assert "app/s/0_0 is REPLACED and needs a manual decision: behind" in failure.message
 
 
 def test_a_plan_is_told_whether_a_loss_is_accepted(store, world):
-    lost = {"status": Status.AHEAD, "action": Action.BY_HAND, "loss": Loss.LIKELY, "topic_id": "t"}
-    world["row"] = world["row"].model_copy(update=lost)
+    damaged(world, Status.AHEAD, loss=RebuildLoss(Loss.LIKELY))
     assert "add --accept-loss" in plan(store).failure.message
     row = plan(store, accept_loss=True)
     assert (row.mode, row.failure) == ("full", None)
 
 
 def test_what_the_operating_system_refuses_becomes_part_of_the_plan(store, world, monkeypatch):
-    def refuse(_):
+    def refuse(*_):
         raise PermissionError(13, "Permission denied", "/state")
 
-    monkeypatch.setattr(planning, "verify", refuse)
+    monkeypatch.setattr(planning, "examine_store", refuse)
     row = plan(store)
     assert (row.application, row.store, row.task, row.mode) == ("app", "s", "0_0", None)
     assert row.failure.kind == "StoreAccessError"
@@ -255,8 +282,9 @@ def test_offsets_that_other_nodes_have_read_are_told(store, world, monkeypatch, 
         asked.append((store, logs))
         return builds.pop(0), []
 
-    monkeypatch.setattr(planning, "builds_there", builds_there)
-    monkeypatch.setattr(catch_up, "decide_mode", lambda _, found: DecidedMode("full", found, None))
+    monkeypatch.setattr(parts, "builds_there", builds_there)
+    damaged(world)
+    monkeypatch.setattr(deciding, "_archive_facts", lambda *_: ArchiveFacts(configured=True))
     archive = ArchiveSpec(url=f"file://{tmp_path}/archive", cluster="cluster", node_local=True)
     apart = store.model_copy(update={"archive": archive})
     assert [plan(apart, "full", ranges=2).resumable for _ in range(2)] == [100, 0]
@@ -266,31 +294,24 @@ def test_offsets_that_other_nodes_have_read_are_told(store, world, monkeypatch, 
 @pytest.fixture
 def table(store):
     """A global table."""
-    return store.model_copy(update={"task": GLOBAL_TASK})
-
-
-def global_plan(table, monkeypatch, whole, status, detail):
-    found = VerifyRow(application="app", store="s", task="global", status=status, action=Action.FULL, detail=detail)
-    asked = []
-    monkeypatch.setattr(planning, "decide_global", lambda spec: asked.append(spec.store) or Decided(whole, found))
-    row = plan(table, ranges=2)
-    assert asked == [table]
-    return row
+    return store.model_copy(update={"task": GLOBAL_TASK, "global_kind": "table"})
 
 
 @pytest.mark.parametrize(("detail", "reason"), [("", "intact"), ("nothing logged yet", "nothing logged yet")])
-def test_a_healthy_global_table_is_left_and_the_plan_says_why(table, world, monkeypatch, detail, reason):
-    row = global_plan(table, monkeypatch, True, Status.OK, detail)
+def test_a_healthy_global_table_is_left_and_the_plan_says_why(table, world, detail, reason):
+    damaged(world, Status.OK, detail=detail)
+    row = plan(table, ranges=2)
     assert (row.status, row.mode, row.reason, row.failure) == (Status.OK, None, reason, None)
-    assert world["asked"] == []
+    assert world["asked"] == [("verify", table)]
 
 
 @pytest.mark.parametrize(("detail", "reason"), [("", "asked for"), ("damaged", "damaged")])
-def test_a_global_table_is_rebuilt_from_all_of_its_logs(table, world, monkeypatch, detail, reason):
-    row = global_plan(table, monkeypatch, False, Status.CORRUPT, detail)
+def test_a_global_table_is_rebuilt_from_all_of_its_logs(table, world, detail, reason):
+    damaged(world, detail=detail, loss=RebuildLoss(Loss.NONE))
+    row = plan(table, ranges=2)
     assert (row.status, row.mode, row.reason, row.failure) == (Status.CORRUPT, "full", reason, None)
     assert (row.start, row.end, row.snapshot, row.fetched) == (10, 2_030_100, None, 0)
-    assert world["asked"][:2] == [("logs", table), ("bytes", table, world["logs"])]
+    assert world["asked"][:2] == [("verify", table), ("bytes", table, world["logs"])]
 
 
 def test_a_point_in_time_is_planned_into_its_own_directory_without_a_look_at_the_store(store, world, monkeypatch):
@@ -357,7 +378,7 @@ class Log:
 @pytest.fixture
 def log(monkeypatch):
     monkeypatch.setattr(Log, "opened", [])
-    monkeypatch.setattr(planning, "LogReader", Log)
+    monkeypatch.setattr(disk_space, "LogReader", Log)
     return Log
 
 
@@ -419,8 +440,8 @@ def test_the_ends_of_a_stores_logs_are_asked_for_by_its_partitions(store, monkey
         asked.append((topics, specs))
         return {TopicPartition(CHANGELOG.topic, number): LogRange(number, 5, 5) for number in range(4)}
 
-    monkeypatch.setattr(planning, "Topics", lambda *made_with: made_with)
-    monkeypatch.setattr(planning, "log_ranges", log_ranges)
+    monkeypatch.setattr(full, "Topics", lambda *made_with: made_with)
+    monkeypatch.setattr(full, "log_ranges", log_ranges)
     assert store_logs(store) == {CHANGELOG: LogRange(0, 5, 5)}
     assert asked == [(("nowhere:9092", 1), [store])]
     changelog = store.changelog.model_copy(update={"partitions": 2})
@@ -475,8 +496,9 @@ def test_a_part_that_does_not_fit_on_its_node_is_refused(world, store):
         require_room(store, 100, "merging")
 
 
-def test_a_plan_of_a_store_that_many_nodes_build_says_what_each_of_them_needs(world, store, tmp_path):
-    world["row"] = world["row"].model_copy(update={"action": Action.FULL})
+def test_a_plan_of_a_store_that_many_nodes_build_says_what_each_of_them_needs(world, store, tmp_path, monkeypatch):
+    damaged(world)
+    monkeypatch.setattr(deciding, "_archive_facts", lambda *_: ArchiveFacts(configured=True))
     archive = ArchiveSpec(url=f"file://{tmp_path}/archive", cluster="cluster", node_local=True)
     apart = store.model_copy(update={"archive": archive})
     each = disk_of_parts(5_000, 4096, 2_030_090, 2)
@@ -493,9 +515,9 @@ def test_what_nodes_with_a_disk_each_cannot_build_together_is_not_cut_for_them(s
     archive = ArchiveSpec(url="file:///archive", cluster="cluster", node_local=True)
     apart = store.model_copy(update={"archive": archive})
     everywhere = apart.model_copy(update={"task": GLOBAL_TASK})
-    for spec, ways in ((store, (True, False)), (apart, (True, True)), (everywhere, (False, False))):
+    for spec, prepared_by in ((store, ["log"]), (apart, ["parts"]), (everywhere, [])):
         asked = RestoreSpec(spec, RestoreRequest(), "label", 4096, ranges=4)
-        assert (is_cut(asked), is_distributed(asked)) == ways
+        assert [source.name for source in all_sources() if source.prepares(asked)] == prepared_by
     assert not is_cut(RestoreSpec(apart, RestoreRequest(), "label", 4096))
 
 
@@ -545,8 +567,8 @@ def test_runs_that_are_there_already_need_no_room_again(store, world):
 
 
 def test_free_bytes_are_those_of_the_directory_or_of_where_it_will_be(tmp_path):
-    free = planning.free_bytes(tmp_path / "not" / "there" / "yet")
-    assert free == pytest.approx(planning.free_bytes(tmp_path), rel=0.1)
+    free = disk_space.free_bytes(tmp_path / "not" / "there" / "yet")
+    assert free == pytest.approx(disk_space.free_bytes(tmp_path), rel=0.1)
     assert free > 0
 
 
@@ -562,7 +584,7 @@ def test_a_plan_fits_as_a_whole_into_the_least_that_is_free_and_not_a_byte_less(
     ]
     require_disk_for_all(fits)
     refused = plan_row(mode="full", disk_needed=10**6, disk_free=1).model_copy(
-        update={"failure": planning.Failure(kind="DiskSpaceError", message="needs more")}
+        update={"failure": Failure(kind="DiskSpaceError", message="needs more")}
     )
     require_disk_for_all([*fits, refused])
     said = (
@@ -582,22 +604,30 @@ def test_a_store_of_another_kind_is_planned_under_its_own_name(store, world):
 
 
 @pytest.fixture
-def archived(store, world, monkeypatch):
+def archived(store, world, monkeypatch, tmp_path):
     """A store with an archive, of whose log half comes after the newest snapshot; it is to be rebuilt."""
-    world["row"] = world["row"].model_copy(update={"status": Status.CORRUPT, "action": Action.FULL})
+    damaged(world)
     world["logs"] = {CHANGELOG: LogRange(10, 110, 120)}
     world["bytes"], world["local"], world["snapshots"] = 1_000, {}, [snapshot_of(499), snapshot_of(1)]
+    directory = StoreDirectory("c", store.store_partition)
 
-    def admissible(store, logs, now_ms):
-        world["asked"].append(("snapshots", store, logs, now_ms))
-        return iter(world["snapshots"])
+    def listed(*_):
+        world["asked"].append("listed")
+        return History(directory, 0, tuple(Listed(directory, one.name, 0, suspect=False) for one in world["snapshots"]))
 
-    monkeypatch.setattr(planning, "admissible_snapshots", admissible)
-    monkeypatch.setattr(
-        planning, "known_files", lambda paths, name: world["asked"].append(("local", paths, name)) or world["local"]
-    )
-    monkeypatch.setattr(planning.brokers_clock, "now_ms", lambda _: 777)
-    return store.model_copy(update={"archive": ArchiveSpec(url="file:///archive", cluster="c")})
+    def read(_, listed):
+        world["asked"].append("read")
+        return next(one for one in world["snapshots"] if one.name == listed.name)
+
+    monkeypatch.setattr(deciding, "history", listed)
+    monkeypatch.setattr(deciding, "newest_snapshot", lambda *_: next(iter(world["snapshots"]), None))
+    monkeypatch.setattr(deciding, "read_usable", read)
+    monkeypatch.setattr(deciding, "compared_end", lambda *_: None)
+    monkeypatch.setattr(deciding, "inadmissible", lambda *_: None)
+    monkeypatch.setattr(deciding, "find_correction", lambda *_: (None, None))
+    monkeypatch.setattr(deciding, "_no_earlier", lambda _, now_ms: now_ms)
+    monkeypatch.setattr(disk_space, "known_files", lambda *_: world["local"])
+    return store.model_copy(update={"archive": ArchiveSpec(url=f"file://{tmp_path}/archive", cluster="c")})
 
 
 def snapshot_of(size, committed=59):
@@ -610,7 +640,6 @@ def test_the_plan_of_a_restore_from_a_snapshot_reads_what_came_after_it(archived
     assert (row.mode, row.snapshot, row.fetched) == ("snapshot", str(newest.name), 499)
     assert (row.start, row.end, row.ranges, row.resumable) == (60, 110, 1, 0)
     assert row.disk_needed == disk_needed(1_000, 4096, 50) + 499
-    assert ("snapshots", archived, world["logs"], 777) in world["asked"]
     assert world["asked"][-2] == ("bytes", archived, {CHANGELOG: LogRange(60, 110, 120)})
     world["snapshots"] = []
     row = plan(archived, "snapshot")
@@ -620,11 +649,12 @@ def test_the_plan_of_a_restore_from_a_snapshot_reads_what_came_after_it(archived
 def test_auto_begins_with_a_snapshot_that_reads_less_than_the_log(archived, world):
     row = plan(archived)
     assert (row.mode, row.start, row.fetched) == ("snapshot", 60, 499)
-    assert world["asked"][2:6] == [
-        ("snapshots", archived, world["logs"], 777),
+    assert world["asked"] == [
+        ("verify", archived),
+        "listed",
         ("bytes", archived, world["logs"]),
-        ("local", archived.paths, "s"),
         ("bytes", archived, {CHANGELOG: LogRange(60, 110, 120)}),
+        ("free", archived.state_dir),
     ]
     world["snapshots"] = [snapshot_of(500)]
     assert (plan(archived).mode, plan(archived).start) == ("full", 10)  # as much
@@ -637,72 +667,91 @@ def test_auto_begins_with_a_snapshot_that_reads_less_than_the_log(archived, worl
 def test_a_snapshot_with_all_of_a_log_still_to_be_read_saves_nothing(archived, world):
     world["logs"], world["snapshots"] = {CHANGELOG: LogRange(10, 11, 11)}, [snapshot_of(0, committed=9)]
     assert plan(archived).mode == "full"
-    world["logs"], world["snapshots"] = {CHANGELOG: LogRange(10, 10, 10)}, [snapshot_of(5, committed=9)]
-    assert plan(archived).mode == "snapshot"
+    world["logs"], world["bytes"] = {CHANGELOG: LogRange(10, 10, 10)}, 0
+    assert plan(archived).mode == "full"
 
 
 @pytest.mark.parametrize("how", [{"mode": "full"}, {"force": True}])
 def test_who_does_not_trust_a_store_does_not_get_it_from_a_snapshot(archived, world, how):
     assert plan(archived, **how).mode == "full"
-    assert "snapshots" not in [asked[0] for asked in world["asked"]]
+    assert "read" not in world["asked"]
 
 
-def test_no_snapshot_is_looked_for_where_none_is_to_be_used(archived, store, world):
+def test_a_store_is_not_built_from_snapshots_that_are_not_to_be_used(archived, store, world):
     spec = RestoreSpec(archived, RestoreRequest(), "label", 4096)
-    assert list(rebuild_snapshots(spec, "full", world["logs"], 5)) == world["snapshots"]
-    assert world["asked"][0] == ("snapshots", archived, world["logs"], 5)
+    assert plan_restore(spec).mode == "snapshot"
     world["asked"].clear()
-    everywhere = archived.model_copy(update={"task": GLOBAL_TASK})
-    without = (
-        spec._replace(diverged=True),
-        spec._replace(from_log=True),
-        spec._replace(store=store),
-        spec._replace(store=everywhere),
+    for none in (spec._replace(diverged=True, request=RestoreRequest(force=True)), spec._replace(from_log=True)):
+        assert plan_restore(none).mode == "full"
+    assert plan_restore(spec._replace(store=store)).mode == "full"
+    assert "read" not in world["asked"]
+
+
+def candidates_of(world):
+    return tuple(
+        Candidate(str(one.name), one.committed, one.record, fetched=one.bytes, replayed=50)
+        for one in world["snapshots"]
     )
-    for none in without:
-        assert list(rebuild_snapshots(none, "full", world["logs"], 5)) == []
-    assert list(rebuild_snapshots(spec, "tail", world["logs"], 5)) == []
-    assert world["asked"] == []
+
+
+def offered(archived, world, *failed, snapshots="cheaper", covers=None, store=None):
+    """Return the snapshot that is offered if others have failed, in a log of 1,000 bytes and 100 offsets."""
+    archive = ArchiveFacts(configured=True, candidates=candidates_of(world))
+    facts = facts_of(store or archived, world["logs"])._replace(archive=archive, failed=frozenset(failed))
+    return SNAPSHOT_SOURCE.offer(facts, Need("rebuild", snapshots, covers), Request())
+
+
+def chosen(archived, world, *failed, mode="auto", store=None):
+    """Return the snapshot that is planned if others have failed."""
+    archive = ArchiveFacts(configured=True, history=History(None, 0, ()), candidates=candidates_of(world))
+    facts = facts_of(store or archived, world["logs"])._replace(archive=archive, log_bytes=1_000)
+    facts = facts._replace(failed=frozenset(failed))
+    return plan_of(facts, world["verdict"], Request(mode=mode), all_sources()).snapshot
 
 
 def test_older_snapshots_are_used_while_they_read_less_than_the_log(archived, world):
-    cheap, dear = snapshot_of(499), snapshot_of(500)
-    world["snapshots"] = [cheap, dear, cheap]
-    spec = RestoreSpec(archived, RestoreRequest(), "label", 4096)
-    assert list(rebuild_snapshots(spec, "full", world["logs"], 5)) == [cheap]
-    assert list(rebuild_snapshots(spec, "snapshot", world["logs"], 5)) == world["snapshots"]
-    assert len([asked for asked in world["asked"] if asked[0] == "bytes"]) == 1
+    world["snapshots"] = [snapshot_of(499), snapshot_of(500), snapshot_of(499)]
+    first, second, third = (str(one.name) for one in world["snapshots"])
+    assert chosen(archived, world) == first
+    assert chosen(archived, world, first) is None  # the next one reads as much
+    assert [chosen(archived, world, *failed, mode="snapshot") for failed in ((), (first,), (first, second))] == [
+        first,
+        second,
+        third,
+    ]
 
 
 def test_a_snapshot_is_fetched_only_where_it_fits_beside_an_empty_database(archived, world):
     spec = RestoreSpec(archived, RestoreRequest(), "label", 4096)
     snapshot = snapshot_of(499)
     world["free"] = 16 * MIB + 499
-    require_disk_for_snapshot(spec, snapshot, world["logs"])
+    require_disk_for_snapshot(spec, snapshot)
     assert world["asked"][0] == ("free", archived.state_dir)
     world["free"] -= 1
     with pytest.raises(DiskSpaceError, match=r"fetches 499 bytes .* are free"):
-        require_disk_for_snapshot(spec, snapshot, world["logs"])
+        require_disk_for_snapshot(spec, snapshot)
     world["local"] = {"000001.sst": snapshot.files[0].sha256}
-    require_disk_for_snapshot(spec, snapshot, world["logs"])
+    require_disk_for_snapshot(spec, snapshot)
 
 
 def test_a_tail_needs_no_snapshot(archived, world):
-    world["row"] = world["row"].model_copy(update={"status": Status.LAGGING, "action": Action.TAIL})
+    world["verdict"] = world["verdict"]._replace(status=Status.LAGGING, catches_up=True)
     assert (plan(archived).mode, plan(archived, "snapshot").mode) == ("tail", "snapshot")
 
 
 def test_a_snapshot_of_a_versioned_store_is_used_however_much_it_reads(archived, world):
     world["snapshots"] = [snapshot_of(1_000), snapshot_of(2_000)]
+    first, second = (str(one.name) for one in world["snapshots"])
     versioned = archived.model_copy(update={"store": VERSIONED})
-    spec = RestoreSpec(versioned, RestoreRequest(), "label", 4096)
-    assert list(rebuild_snapshots(spec, "full", world["logs"], 5)) == world["snapshots"]
-    assert world["asked"] == [("snapshots", versioned, world["logs"], 5)]
+    assert chosen(archived, world, store=versioned) == first
+    assert chosen(archived, world, first, store=versioned) == second
 
 
 def test_the_tail_of_a_snapshot_is_its_share_of_the_log_in_whole_bytes(archived, world):
-    found = bytes_from(archived, snapshot_of(499, committed=58), world["logs"], 999)
-    assert (found, type(found[1])) == ((499, 509), int)
+    world["bytes"], world["snapshots"] = 999, [snapshot_of(489, committed=58)]  # 51 of 100 offsets: 509 bytes
+    assert plan(archived).mode == "snapshot"
+    world["snapshots"] = [snapshot_of(490, committed=58)]
+    assert plan(archived).mode == "full"
 
 
 def test_the_plan_of_a_restore_from_a_snapshot_reads_its_tail_in_one_range(archived, world):
@@ -715,18 +764,38 @@ def test_the_plan_of_a_restore_from_a_snapshot_reads_its_tail_in_one_range(archi
 def test_of_a_log_without_its_start_only_snapshots_with_all_that_is_needed_are_used(archived, world):
     records = [StoreRecord(topic_id="id", caught_up_ms=5, needed_from=needed) for needed in (8, 7, None)]
     world["snapshots"] = [manifest({}, application="app", record=record) for record in records]
-    spec = RestoreSpec(archived, RestoreRequest(), "label", 4096)
-    for needs, expected in ((Needs(7, adopted=False), world["snapshots"][1:2]), (None, world["snapshots"])):
-        found, against = snapshots_to_use(spec, DecidedMode("snapshot", world["row"], needs), world["logs"], 5)
-        assert (list(found), against) == (expected, "")
+    names = [str(one.name) for one in world["snapshots"]]
+    covers = Needs(7, adopted=False)
+    assert offered(archived, world, covers=covers).snapshot == names[1]
+    assert offered(archived, world, names[1], covers=covers) is None
+    assert offered(archived, world).snapshot == names[0]
 
 
-def test_a_snapshot_that_was_named_is_used_where_one_is_used_at_all(archived, world, monkeypatch):
-    named, asked, needs = snapshot_of(7), [], Needs(7, adopted=False)
-    monkeypatch.setattr(planning, "named_snapshot", lambda *given: asked.append(given) or (named, "it is suspect"))
-    spec = RestoreSpec(archived, RestoreRequest(mode="snapshot", snapshot="named"), "label", 4096)
-    logs = world["logs"]
-    assert snapshots_to_use(spec, DecidedMode("snapshot", world["row"], needs), logs, 5) == ((named,), "it is suspect")
-    assert asked == [(spec, "named", logs[CHANGELOG], 5, needs)]
-    found, against = snapshots_to_use(spec, DecidedMode("full", world["row"], None), logs, 5)
-    assert (list(found), against, len(asked)) == ([], "", 1)
+@pytest.mark.parametrize(
+    ("changes", "against"),
+    [
+        ({}, None),
+        ({"suspect": True}, "it is marked as suspect: it may hold wrong rows"),
+        ({"generation": 1}, "it belongs to generation 0, but generation 1 has begun"),
+        ({"covers": Needs(7, adopted=False)}, "it lacks some of what the log has lost"),
+        ({"refused": "its changelog was cut"}, "its changelog was cut"),
+    ],
+)
+def test_a_snapshot_that_was_named_is_used_and_what_speaks_against_it_is_to_be_accepted(
+    archived, world, changes, against
+):
+    made, directory = world["snapshots"][0], StoreDirectory("c", archived.store_partition)
+    candidate = Candidate(str(made.name), 59, made.record, changes.get("refused"))
+    listed = Listed(directory, made.name, 0, changes.get("suspect", False))
+    named = NamedSnapshot(listed, changes.get("generation", 0), candidate, "")
+    facts = facts_of(archived, world["logs"])._replace(archive=ArchiveFacts(configured=True, named=named))
+    need = Need("rebuild", "first", changes.get("covers"))
+    accepted = SNAPSHOT_SOURCE.offer(facts, need, Request(snapshot="named", accept_loss=True))
+    assert (accepted.snapshot, accepted.against) == (str(made.name), against or "")
+    unaccepted = SNAPSHOT_SOURCE.offer(facts, need, Request(snapshot="named"))
+    if against is None:
+        assert unaccepted == accepted
+    else:
+        assert isinstance(unaccepted, Refusal)
+        assert f"is not used: {against}. To begin with it anyway" in str(unaccepted.error)
+    assert SNAPSHOT_SOURCE.offer(facts, Need("rebuild", "never"), Request(snapshot="named")) is None

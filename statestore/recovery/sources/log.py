@@ -34,7 +34,7 @@ class WholeLogSource(LogSource):
     """Reads all of the log."""
 
     name = "log"
-    order = 40
+    order = 15
 
     def offer(self, facts: Facts, need: Need, request: Request) -> Offer | Refusal | None:
         """Offer the log for a rebuild, unless a snapshot must have what it has lost."""

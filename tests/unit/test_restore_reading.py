@@ -13,15 +13,17 @@ from samples import CHANGELOG, store_partition
 from statestore.changelog import brokers_clock
 from statestore.changelog.topics import LogRange
 from statestore.errors import StoreBehindLogStartError, StoreCorruptedError, TopicMismatchError
+from statestore.partition.facts import DiskFacts, Facts, LogFacts, RebuildLoss
 from statestore.partition.replacement import require_tombstones
+from statestore.partition.verdict import Verdict
 from statestore.recovery import full
 from statestore.recovery import restore as restore_module
 from statestore.recovery.as_of import point_range
-from statestore.recovery.planning import tail_logs
 from statestore.recovery.restore import restore
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import Staging
-from statestore.reports import Action, Status, VerifyRow
+from statestore.recovery.tail import tail_logs
+from statestore.reports import Loss, Status
 from statestore.requests.restore import AsOf, RestoreRequest
 
 LOGS = {CHANGELOG: LogRange(0, 100, 100)}
@@ -106,17 +108,17 @@ def test_r6_a_store_whose_log_was_read_too_slowly_is_judged_and_built_once_more(
     judged = []
     left = [StoreBehindLogStartError("slow")] * times
 
-    def judge(store, *_):
-        judged.append(store)
-        return VerifyRow(application="app", store="s", task="0_0", status=Status.MISSING, action=Action.FULL)
+    def examine_store(spec, *_):
+        judged.append(spec.store)
+        return Facts(spec.store, DiskFacts(present=False)), Verdict(Status.MISSING, loss=RebuildLoss(Loss.NONE))
 
-    def replace(_spec, row, *_):
+    def carry_out(_spec, row, *_):
         if left:
             raise left.pop()
         return row.model_copy(update={"outcome": "restored"})
 
-    monkeypatch.setattr(restore_module, "check", judge)
-    monkeypatch.setattr(restore_module, "_replace", replace)
+    monkeypatch.setattr(restore_module, "examine_store", examine_store)
+    monkeypatch.setattr(restore_module, "_carry_out", carry_out)
     assert restore(spec).outcome == outcome
     assert len(judged) == 2
 
@@ -137,12 +139,14 @@ def test_runs_that_arrow_cannot_read_are_an_error_of_ours(spec, monkeypatch):
 
 
 def test_old_stores_that_cannot_be_removed_do_not_fail_the_restore(spec, monkeypatch, caplog):
-    whole = VerifyRow(application="app", store="s", task="0_0", status=Status.OK, action=Action.NONE, keys=3)
+    spec = spec._replace(request=RestoreRequest())
+    log = LogFacts(spec.store.changelog, LOGS[CHANGELOG], all_logs=LOGS)
+    whole = Facts(spec.store, DiskFacts(present=True), log=log), Verdict(Status.OK, loss=RebuildLoss(Loss.NONE), keys=3)
 
     def refuse(*_, **__):
         raise OSError("no permission")
 
-    monkeypatch.setattr(restore_module, "check", lambda *_: whole)
+    monkeypatch.setattr(restore_module, "examine_store", lambda *_: whole)
     monkeypatch.setattr(restore_module, "clean_quarantine", refuse)
     row = restore(spec)
     assert (row.outcome, row.keys, row.failure) == ("skipped", 3, None)

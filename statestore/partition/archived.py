@@ -100,7 +100,9 @@ def with_archived_evidence(specs: Sequence[StorePartitionSpec], seen: Sequence[D
         objects = archive.open()
         listed = listed_histories(objects, archive.cluster, [snapshot_directory(specs[at], archive) for at in members])
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for at, known in zip(members, pool.map(partial(_had_by_snapshots, objects), listed), strict=True):
+            had = pool.map(partial(_had_by_snapshots, objects), listed)
+            for at, snapshots, known in zip(members, listed, had, strict=True):
+                found[at] = found[at]._replace(listed=snapshots)
                 if known is not None:
                     found[at] = found[at]._replace(record=known.record, known=known)
     return found
@@ -147,7 +149,7 @@ def _look(objects: ObjectStore, look_at_files: bool, spec: StorePartitionSpec, f
     refused: list[str] = []
     snapshot = next(readable(objects, found.usable, refused), None)
     if snapshot is None:
-        return ArchivedStore(_without_snapshot(objects, found, refused), None)
+        return ArchivedStore(_without_snapshot(objects, found, refused)._replace(listed=found), None)
     known = known_of_store(snapshot.record, snapshot.committed, anything=snapshot.committed is not None)
     trouble = _trouble(objects, spec, snapshot, look_at_files=look_at_files)
     empty = snapshot.committed is None
@@ -159,6 +161,7 @@ def _look(objects: ObjectStore, look_at_files: bool, spec: StorePartitionSpec, f
         trouble=trouble,
         known=known,
         installed_by=snapshot.by_hand,
+        listed=found,
     )
     return ArchivedStore(seen, snapshot)
 

@@ -135,6 +135,8 @@ class DiskFacts(NamedTuple):
         Why a user installed it in place of what its log gives; None if nobody did.
     has_database
         It has at least one database.
+    listed
+        The listing of its snapshots, if they were asked for evidence of it.
     """
 
     present: bool
@@ -148,6 +150,7 @@ class DiskFacts(NamedTuple):
     known: LastKnown = LastKnown(anything=False)
     installed_by: str | None = None
     has_database: bool = False
+    listed: History | None = None
 
     @property
     def holds_nothing(self) -> bool:

@@ -178,7 +178,8 @@ def _archive_facts(spec: RestoreSpec, facts: Facts) -> ArchiveFacts:
         return NO_ARCHIVE
     try:
         objects = store.archive.open()
-        found = history(objects, snapshot_directory(store, store.archive))
+        listed = facts.disk.listed  # the verdict is based on it
+        found = history(objects, snapshot_directory(store, store.archive)) if listed is None else listed
         newest = newest_snapshot(objects, found)
         named = None if spec.request.snapshot is None else _named(facts, spec.request.snapshot, found)
     except (ArchiveUnavailableError, ArchiveAccessError) as error:

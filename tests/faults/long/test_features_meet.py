@@ -11,8 +11,8 @@ import pytest
 import statestore.changelog.brokers_clock
 import statestore.partition.inspection
 import statestore.partition.quarantine
-import statestore.partition.verdict
 import statestore.partition.restore_points
+import statestore.partition.verdict
 import statestore.rewrite.adoption
 import statestore.statedir.seal
 import statestore.tasks.input_position
@@ -208,7 +208,7 @@ def _nobody_waits(patch: pytest.MonkeyPatch) -> None:
 
 
 def _nothing_is_lost(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(statestore.tasks.task_store, "rebuild_loss", lambda *_, **__: RebuildLoss(Loss.NONE))
+    patch.setattr(statestore.partition.verdict, "rebuild_loss", lambda *_, **__: RebuildLoss(Loss.NONE))
 
 
 def _all_is_clean(patch: pytest.MonkeyPatch) -> None:
@@ -227,11 +227,6 @@ def _nothing_to_replay(patch: pytest.MonkeyPatch) -> None:
 def _no_offset_is_kept(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(statestore.tasks.input_position, "read_kept", lambda *_: None)
     patch.setattr(statestore.tasks.input_position, "_position_of_stores", lambda *_: None)
-
-
-def _the_start_of_a_log_shows_nothing(patch: pytest.MonkeyPatch) -> None:
-    for room in (statestore.tasks.task_store, statestore.partition.verdict):
-        patch.setattr(room, "rebuild_loss", lambda *_, **__: RebuildLoss(Loss.NONE))
 
 
 def _commits_show_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -294,11 +289,11 @@ DEFECTS: dict[str, tuple[str, Callable[[FeaturesMeet], None], Callable[[pytest.M
     "a loss is not noticed": ("kept", rebuild_what_the_log_has_lost, _nothing_is_lost),
     "what was left open is trusted": ("counted once", trust_what_was_left_open, _all_is_clean),
     "input is processed again after months": ("counted once", rest_without_input, _no_offset_is_kept),
-    "the rest of a log is all": ("seen", begin_with_the_rest_of_a_log, _the_start_of_a_log_shows_nothing),
+    "the rest of a log is all": ("seen", begin_with_the_rest_of_a_log, _nothing_is_lost),
     "the rest of a recorded log is all": (
         "seen",
         begin_with_the_rest_of_a_log_that_was_recorded,
-        _the_start_of_a_log_shows_nothing,
+        _nothing_is_lost,
     ),
     "a new log is all": ("seen", begin_with_a_new_log, _commits_show_nothing),
     "a begun store hides what its log was": ("seen", begin_a_store_and_die, _a_begun_store_is_known),

@@ -312,7 +312,7 @@ def needed(facts: Facts, verdict: Verdict, request: Request, *, corrects: bool =
     if corrects and _is_correctable(facts, verdict, request):
         if facts.proof is UNASKED:
             return Open.of(Question.PROOF)
-        if facts.proof is not None:
+        if facts.proof is not None and not (facts.proof.replaces_unexplained and verdict.loses):
             loss = verdict.loss if facts.proof.replaces_unexplained else RebuildLoss(Loss.NONE)
             return Need("correction", loss=loss)
     found = _by_archive(facts, verdict, request) or _by_verdict(facts, verdict, request)

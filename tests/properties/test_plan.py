@@ -54,6 +54,7 @@ def nothing_is_replaced_that_would_be_lost(world: World, request: Request) -> No
     if made.source == "correction":
         # Only a store whose offset is unknown, and whose log has lost its start, is corrected although it loses.
         assert not verdict.loses or verdict.lost_its_start
+        assert made.replaced_loss is not Loss.LIKELY, "it replaces rows that its log no longer explains"
     elif made.source != "tail" and not chosen:
         assert made.covered or made.replaced_loss is not Loss.LIKELY, "a loss that nobody accepted"
         lost = verdict.loses or archived_loss_is_likely(facts)

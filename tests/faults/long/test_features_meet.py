@@ -13,6 +13,7 @@ import statestore.partition.inspection
 import statestore.partition.quarantine
 import statestore.partition.restore_points
 import statestore.partition.verdict
+import statestore.recovery.deciding
 import statestore.rewrite.adoption
 import statestore.statedir.seal
 import statestore.tasks.input_position
@@ -268,7 +269,7 @@ def _no_store_is_too_old(patch: pytest.MonkeyPatch) -> None:
 
 
 def _every_snapshot_is_continued(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(statestore.partition.restore_points, "inadmissible", lambda *_: None)
+    patch.setattr(statestore.recovery.deciding, "inadmissible", lambda *_: None)
 
 
 def _contents_are(differing: int) -> Callable[[pytest.MonkeyPatch], None]:

@@ -11,7 +11,6 @@ import pytest
 import statestore.changelog.brokers_clock
 import statestore.partition.inspection
 import statestore.partition.quarantine
-import statestore.partition.restore_points
 import statestore.partition.verdict
 import statestore.recovery.deciding
 import statestore.rewrite.adoption

@@ -465,7 +465,7 @@ def logs(rnd: Random, spec: StorePartitionSpec) -> LogFacts:
         cut_at=rnd.choice([None, None, None, 4]) if spec.changelog is not None else None,
         stream_time=_time(rnd),
         first_time=_time(rnd),
-        lacks_versions=not spec.store.rows_are_records and _flag(rnd),
+        lacks_versions=not spec.store.compaction_keeps_rows and _flag(rnd),
         tail_is_complete=_flag(rnd),
         asked_ms=NOW_MS,
         all_logs={TopicPartition(CHANGELOG.topic, 0): log},

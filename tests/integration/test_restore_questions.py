@@ -1,4 +1,4 @@
-"""What one restore asks of Kafka and of the archive: the ends of the log once, and the snapshots once."""
+"""A restore asks Kafka for the ends of its log once, and lists the snapshots in the archive once."""
 
 from __future__ import annotations
 

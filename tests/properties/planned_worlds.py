@@ -95,9 +95,9 @@ class World:
     disk
         The store on this disk.
     committed_elsewhere
-        What commits of its task show of a store of which nothing is known here.
+        Offset that commits of its task show, if this disk shows nothing of the store.
     record_after
-        Offsets from where a record is looked for to the first one; None if there is none.
+        Number of offsets without a record before the next one; None if no record follows.
     found_by_reading
         Damage that is found when its rows are read.
     snapshots
@@ -123,7 +123,7 @@ class World:
 
     @property
     def facts(self) -> Facts:
-        """What a look at the store shows; all else is unasked."""
+        """Facts from a look at the store; the rest is unasked."""
         if self.spec.is_global:
             return Facts(self.spec, self.disk, NOW_MS, self.log, archive=NO_ARCHIVE)
         if self.spec.home.in_archive:

@@ -87,7 +87,7 @@ def has_all(record: StoreRecord, needs: Needs) -> bool:
 
 
 def what_is_replaced_is_kept_by_its_loss(world: World, request: Request) -> None:
-    """What a replaced store waits for in quarantine follows from the loss: it is never understated."""
+    """The loss decides how long a replaced store stays in quarantine, so it is never understated."""
     _, verdict, made = world.decided(request)
     if not isinstance(made, Plan) or made.source is None or verdict.loss is None:
         return
@@ -155,7 +155,7 @@ def less_that_is_known_makes_no_bolder_plan(world: World, request: Request) -> N
 
 
 def poorer_worlds(world: World) -> list[tuple[str, World]]:
-    """Return worlds of which less is known, each with the name of what is not.
+    """Return worlds with one fact fewer, each with the name of that fact.
 
     A record, or an offset, may be all that shows that a log was recreated, cut, or emptied. If the log has lost its
     start, that shows by itself.
@@ -174,7 +174,7 @@ def poorer_worlds(world: World) -> list[tuple[str, World]]:
         ]
     if log_shows_its_loss(world):
         bare = LastKnown(disk.known.anything, disk.known.committed, foreign=disk.known.foreign)
-        if not spec.home.has_archive:  # of an unknown store, its newest snapshot is asked
+        if not spec.home.has_archive:  # the newest snapshot is evidence of an unknown store
             found.append(("record", without(world, disk=disk._replace(record=None, known=bare))))
         found.append(("commits", without(world, committed_elsewhere=None)))
         if disk.trouble is not None:

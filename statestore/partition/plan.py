@@ -390,18 +390,8 @@ def _is_correctable(facts: Facts, verdict: Verdict, request: Request) -> bool:
 
 
 def _by_archive(facts: Facts, verdict: Verdict, request: Request) -> Need | Refusal | Open | None:
-    """Return what a store needs of which only the archive knows more than its log; None if that is not so.
-
-    Where the node was lost, neither store nor record shows what there was. What `process` began there since, and never
-    committed, does not either.
-    """
-    home, record = facts.spec.home, facts.disk.record
-    if not home.has_archive or home.in_archive or verdict.committed is not None or not verdict.observed:
-        return None
-    if facts.disk.installed_by is not None and verdict.usable:
-        return None  # a user has installed it, although the archive has more
-    undecided = not verdict.usable and (not verdict.rebuildable or verdict.log is None)
-    if undecided or (record is not None and record.committed is not None and not facts.elsewhere):
+    """Return what a store needs of which only the archive knows more than its log; None if that is not so."""
+    if not _is_lost_here(facts, verdict):
         return None
     archive = facts.archive
     if archive is UNASKED:
@@ -412,17 +402,47 @@ def _by_archive(facts: Facts, verdict: Verdict, request: Request) -> Need | Refu
         return None
     if archive.loss is UNASKED:
         return Open.of(Question.ARCHIVE_LOSS)
-    had = None if archive.newest is None else archive.newest.record
-    more = (had is not None and had.adopted) or not facts.spec.store.compaction_keeps_rows  # than the log may have
-    lost = archive.loss
-    if lost is None or lost.loss is Loss.NONE or (lost.loss is Loss.UNPROVEN and not more):
+    lost = _more_in(archive, facts, verdict)
+    return None if lost is None else _need_of_lost(facts, request, lost, archive)
+
+
+def _is_lost_here(facts: Facts, verdict: Verdict) -> bool:
+    """Return whether this disk does not show what the store had.
+
+    Where the node was lost, neither store nor record shows it. What `process` began there since, and never committed,
+    does not either.
+    """
+    home, record = facts.spec.home, facts.disk.record
+    if not home.has_archive or home.in_archive or verdict.committed is not None or not verdict.observed:
+        return False
+    if facts.disk.installed_by is not None and verdict.usable:
+        return False  # a user has installed it, although the archive has more
+    if not verdict.usable and (not verdict.rebuildable or verdict.log is None):
+        return False
+    return record is None or record.committed is None or facts.elsewhere
+
+
+def _more_in(archive: ArchiveFacts, facts: Facts, verdict: Verdict) -> RebuildLoss | None:
+    """Return what a rebuild from the log would lose of the newest snapshot; None if it need not be used for that."""
+    lost, had = archive.loss, None if archive.newest is None else archive.newest.record
+    if lost is UNASKED or lost is None or lost.loss is Loss.NONE:
         return None
+    if lost.loss is Loss.UNPROVEN:
+        # Versions, and rows that were adopted, may be missing from the log.
+        has_more = (had is not None and had.adopted) or not facts.spec.store.compaction_keeps_rows
+        return lost if has_more and not verdict.loses else None
+    # If the store here has lost something else, it has something that its snapshots do not show.
+    unlike = verdict.loses and lost.status is Status.TRUNCATED and not verdict.lost_its_start
+    return None if unlike else lost
+
+
+def _need_of_lost(facts: Facts, request: Request, lost: RebuildLoss, archive: ArchiveFacts) -> Need | Refusal:
     likely, cut = lost.loss is Loss.LIKELY, lost.status is Status.TRUNCATED
-    if verdict.loses and (not likely or (cut and not verdict.lost_its_start)):
-        return None  # the store here has something that its snapshots do not show
-    covers = None if likely and not cut else Needs.of(had)
+    covers = None
+    if cut or not likely:
+        covers = Needs.of(None if archive.newest is None else archive.newest.record)
     if request.mode in ("auto", "snapshot") and (not likely or cut or request.accept_loss or request.snapshot):
-        return Need("rebuild", "first", covers, _log_refused(facts, lost, request), lost)
+        return _from_snapshot(facts, lost, request, covers)
     if request.mode == "full" and (request.accept_loss or not likely):
         return Need("rebuild", "never", covers, loss=lost)
     way = "mode snapshot, or " if cut else ""
@@ -444,30 +464,32 @@ def _by_verdict(facts: Facts, verdict: Verdict, request: Request) -> Need | Refu
         covers = _covered(facts)
     if spec.origin.makes_empty_stores and is_made_empty(facts, verdict) and mode != "tail":
         return Need("rebuild", _unasked(request), loss=verdict.loss)
-    if spec.home.in_archive and _continues(verdict, request):
-        return Need("rebuild", "first", covers, _log_refused(facts, verdict.loss, request), verdict.loss)
-    if archived and mode in ("auto", "snapshot") and verdict.waits_for_loss and verdict.lost_its_start:
-        return Need("rebuild", "first", covers, _log_refused(facts, verdict.loss, request), verdict.loss)
+    if _continues(facts, verdict, request) or (archived and _may_be_covered(verdict, request)):
+        return _from_snapshot(facts, verdict.loss, request, covers)
     if (refused := _refused(facts, verdict, request)) is not None:
         return Refusal(refused)
     untouched = verdict.status.healthy or verdict.refills
-    if untouched and not request.force:
+    if untouched and (mode == "tail" or not request.force):
         return Need("nothing")
-    if mode == "tail" and not verdict.usable:
-        return Refusal(
-            InputError(f"{spec.store_partition} is {verdict.status}, which mode tail cannot repair. Use mode full")
-        )
     if mode in ("full", "snapshot") or (mode == "auto" and (request.force or not verdict.usable)):
-        if verdict.loses and not request.accept_loss:
-            return Refusal(_would_lose(facts, verdict))
-        if mode == "snapshot":
-            return Need("rebuild", "first", covers, _log_refused(facts, verdict.loss, request), verdict.loss)
-        return Need("rebuild", _unasked(request), covers, loss=verdict.loss)
-    if untouched:
-        return Need("nothing")
+        return _rebuilt(facts, verdict, request, covers)
     if spec.home.in_archive:
-        return Need("rebuild", "first", covers, _log_refused(facts, verdict.loss, request), verdict.loss)
+        return _from_snapshot(facts, verdict.loss, request, covers)
     return Need("tail", loss=verdict.loss)
+
+
+def _rebuilt(facts: Facts, verdict: Verdict, request: Request, covers: Needs | None) -> Need | Refusal:
+    """Return what a store needs that is rebuilt because it is damaged, or because that was asked for."""
+    if verdict.loses and not request.accept_loss:
+        return Refusal(_would_lose(facts, verdict))
+    if request.mode == "snapshot":
+        return _from_snapshot(facts, verdict.loss, request, covers)
+    return Need("rebuild", _unasked(request), covers, loss=verdict.loss)
+
+
+def _from_snapshot(facts: Facts, loss: RebuildLoss | None, request: Request, covers: Needs | None) -> Need:
+    """Return the need of a rebuild that starts from a snapshot if there is one."""
+    return Need("rebuild", "first", covers, _log_refused(facts, loss, request), loss)
 
 
 def _covered(facts: Facts) -> Needs | None:
@@ -478,8 +500,15 @@ def _covered(facts: Facts) -> Needs | None:
     return None if newest is None else Needs.of(newest.record)
 
 
-def _continues(verdict: Verdict, request: Request) -> bool:
+def _may_be_covered(verdict: Verdict, request: Request) -> bool:
+    """Return whether a snapshot may have what the log has lost at its start."""
+    return request.mode in ("auto", "snapshot") and verdict.waits_for_loss and verdict.lost_its_start
+
+
+def _continues(facts: Facts, verdict: Verdict, request: Request) -> bool:
     """Return whether a store of the archive is brought to a node, or only lags: its snapshot and the tail give it."""
+    if not facts.spec.home.in_archive:
+        return False
     if request.mode == "full" or (request.mode == "auto" and request.force):
         return False
     healthy = verdict.status.healthy or verdict.refills
@@ -514,6 +543,8 @@ def _refused(facts: Facts, verdict: Verdict, request: Request) -> StateStoreErro
     if by_hand and not (verdict.waits_for_loss and request.accept_loss):
         advice = f"; {ACCEPT}" if verdict.waits_for_loss else ""
         return InputError(f"{label} is {verdict.status} and needs a manual decision: {verdict.detail}{advice}")
+    if request.mode == "tail" and not verdict.usable:
+        return InputError(f"{label} is {verdict.status}, which mode tail cannot repair. Use mode full")
     return None
 
 

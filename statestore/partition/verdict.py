@@ -160,24 +160,27 @@ def judge(facts: Facts, *, by_offsets: bool = False) -> Verdict | Open:
     by_offsets
         Read the log only if a rebuild is about to be needed.
     """
-    disk, log = facts.disk, facts.log
-    if disk.known.is_unknown and not facts.elsewhere:
+    log = facts.log
+    if facts.disk.known.is_unknown and not facts.elsewhere:
         return Open.of(Question.LAST_KNOWN)
     if log is UNASKED:
         return Open.of(Question.LOG)
-    if facts.first is UNASKED:
-        if unread(facts) is not None:
-            return Open.of(Question.FIRST_RECORD)
-        facts = facts._replace(first=None)
+    if facts.first is UNASKED and unread(facts) is not None:
+        return Open.of(Question.FIRST_RECORD)
+    facts = facts._replace(first=None if facts.first is UNASKED else facts.first)
     found = _judged(facts, log)
     if not by_offsets and _may_follow(facts, log, found):
         if log.tail_is_complete is None:
             return Open.of(Question.TAIL_IS_COMPLETE)
         if log.tail_is_complete:  # as in a log that is not compacted, all deletes are there
-            facts, log = _uncompacted(facts, log)
-            found = _judged(facts, log)
-    timed = needs_stream_time(facts.spec, disk.record, log.log)
-    versions = disk.known.anything and not facts.spec.store.compaction_keeps_rows
+            found = _judged(*_uncompacted(facts, log))
+    return _with_loss_known(facts, log, found, by_offsets=by_offsets)
+
+
+def _with_loss_known(facts: Facts, log: LogFacts, found: Verdict, *, by_offsets: bool) -> Verdict | Open:
+    """Return a verdict whose loss is determined, or the questions that determine it."""
+    timed = needs_stream_time(facts.spec, facts.disk.record, log.log)
+    versions = facts.disk.known.anything and not facts.spec.store.compaction_keeps_rows
     if log.changelog is None or not (timed or versions):
         return found
     if by_offsets and (found.status.healthy or found.refills):  # nobody is about to rebuild it

@@ -456,15 +456,12 @@ def _need_of_lost(facts: Facts, request: Request, lost: RebuildLoss, archive: Ar
 
 def _by_verdict(facts: Facts, verdict: Verdict, request: Request) -> Need | Refusal | Open:
     spec, mode = facts.spec, request.mode
-    archived = spec.home.has_archive and not request.diverged
-    covers = None
-    if archived and verdict.lost_its_start:
-        if spec.home.in_archive and facts.archive is UNASKED:
-            return Open.of(Question.SNAPSHOTS)
-        covers = _covered(facts)
+    covers = _covered(facts, verdict, request)
+    if isinstance(covers, Open):
+        return covers
     if spec.origin.makes_empty_stores and is_made_empty(facts, verdict) and mode != "tail":
         return Need("rebuild", _unasked(request), loss=verdict.loss)
-    if _continues(facts, verdict, request) or (archived and _may_be_covered(verdict, request)):
+    if _continues(facts, verdict, request) or _may_be_covered(facts, verdict, request):
         return _from_snapshot(facts, verdict.loss, request, covers)
     if (refused := _refused(facts, verdict, request)) is not None:
         return Refusal(refused)
@@ -492,17 +489,26 @@ def _from_snapshot(facts: Facts, loss: RebuildLoss | None, request: Request, cov
     return Need("rebuild", "first", covers, _log_refused(facts, loss, request), loss)
 
 
-def _covered(facts: Facts) -> Needs | None:
-    """Return what a snapshot must have: what the store had by its record, or by the archive that is its home."""
-    if not facts.spec.home.in_archive:
+def _covered(facts: Facts, verdict: Verdict, request: Request) -> Needs | Open | None:
+    """Return what a snapshot must have, if the log has lost its start; None otherwise.
+
+    That is what the store had by its record, or by the archive that is its home.
+    """
+    home = facts.spec.home
+    if not verdict.lost_its_start or not home.has_archive or request.diverged:
+        return None
+    if not home.in_archive:
         return Needs.of(facts.disk.record)
-    newest = None if facts.archive is UNASKED else facts.archive.newest
+    if facts.archive is UNASKED:
+        return Open.of(Question.SNAPSHOTS)
+    newest = facts.archive.newest
     return None if newest is None else Needs.of(newest.record)
 
 
-def _may_be_covered(verdict: Verdict, request: Request) -> bool:
+def _may_be_covered(facts: Facts, verdict: Verdict, request: Request) -> bool:
     """Return whether a snapshot may have what the log has lost at its start."""
-    return request.mode in ("auto", "snapshot") and verdict.waits_for_loss and verdict.lost_its_start
+    archived = facts.spec.home.has_archive and not request.diverged
+    return archived and request.mode in ("auto", "snapshot") and verdict.waits_for_loss and verdict.lost_its_start
 
 
 def _continues(facts: Facts, verdict: Verdict, request: Request) -> bool:

@@ -10,6 +10,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 
 class StateStoreError(Exception):
@@ -17,6 +18,13 @@ class StateStoreError(Exception):
 
     #: Exit code of a job or command that ends with this error.
     exit_code = 1
+    #: Offsets, topic ids, and other details that the message leaves out; reports have them.
+    evidence = ""
+
+    def with_evidence(self, evidence: str) -> Self:
+        """Return the error with details for reports."""
+        self.evidence = evidence
+        return self
 
     @property
     def kind(self) -> str:

@@ -121,12 +121,26 @@ class Failure(_Row):
     kind: Text
     message: Text
     retriable: bool = False
+    evidence: Text = Field(default="", description="offsets, topic ids, and other details that the message leaves out")
 
     @classmethod
     def of(cls, error: StateStoreError | OSError) -> Failure:
         """Describe an error of the library, or of the operating system, in the library's terms."""
         cause = of_os_error(error) if isinstance(error, OSError) else error
-        return cls(kind=cause.kind, message=str(cause), retriable=isinstance(cause, RetryError))
+        return cls(
+            kind=cause.kind, message=str(cause), retriable=isinstance(cause, RetryError), evidence=cause.evidence
+        )
+
+
+class Advice(_Row):
+    """The next step for a store partition or a task (`statestore/advice.py`)."""
+
+    situation: Text = Field(description="what is the case")
+    sentence: Text = Field(description="what is the case and what to do, in at most two sentences")
+    command: Text | None = Field(default=None, description="the command to run; None: there is none")
+    button: Literal["restore", "verify", "process", "reseed"] | None = Field(
+        default=None, description="the form on the page that does the same; None: there is none"
+    )
 
 
 class StorePartitionRow(_Row):
@@ -342,7 +356,11 @@ class VerifyRow(StorePartitionRow):
         default=None,
         description="offsets from the next record to read to the end; an upper limit for the number of records",
     )
-    topic_id: Text | None = None
+    topic_id: Text | None = Field(default=None, description="id of the changelog; None: it does not exist")
+    store_topic_id: Text | None = Field(
+        default=None, description="id of the changelog that the store was built from; None: unknown"
+    )
+    advice: Advice | None = Field(default=None, description="the next step; None: no action is needed")
     sealed: bool | None = Field(
         default=None, description="whether the store is unchanged since it was sealed; None if this was not checked"
     )

@@ -56,6 +56,10 @@ class Verdict(NamedTuple):
         Comparison of its rows with its log.
     global_kind
         How a global store turned out to be filled.
+    holds_nothing
+        As of `DiskFacts`.
+    store_topic_id
+        Id of the changelog that the store was built from, by its record; None if unknown.
     """
 
     status: Status
@@ -72,6 +76,8 @@ class Verdict(NamedTuple):
     keys: int | None = None
     contents: Contents | None = None
     global_kind: Literal["table", "processor"] | None = None
+    holds_nothing: bool = False
+    store_topic_id: str | None = None
 
     @property
     def observed(self) -> bool:
@@ -220,6 +226,8 @@ def _judged(facts: Facts, log: LogFacts) -> Verdict:
         lag=lag,
         sealed=disk.sealed,
         file=disk.file,
+        holds_nothing=disk.holds_nothing,
+        store_topic_id=None if disk.record is None else disk.record.topic_id,
     )
     return with_loss(found, lost)
 
@@ -251,7 +259,7 @@ def _of_trouble(spec: StorePartitionSpec, trouble: Trouble) -> Verdict:
 def _without_log(spec: StorePartitionSpec, disk: DiskFacts) -> Verdict:
     topic = spec.partition.topic
     if disk.present:
-        detail = f"changelog topic {topic} does not exist: there is nothing to rebuild the store from; {RESEED}"
+        detail = f"changelog topic {topic} does not exist: there is nothing to rebuild the store from"
         return Verdict(Status.REPLACED, detail, rebuildable=False)
     if not disk.known.anything:
         return Verdict(Status.EMPTY, "neither the store nor its changelog topic exists yet")
@@ -259,14 +267,10 @@ def _without_log(spec: StorePartitionSpec, disk: DiskFacts) -> Verdict:
     return Verdict(Status.MISSING, detail, rebuildable=False)
 
 
-#: What helps if the stores are the last copy of the state.
-RESEED = "if the stores are intact, `statestore rewrite reseed` recreates the changelog from them"
-
-
 def _of_present(facts: Facts, log: LogFacts, first: int | None) -> Verdict:
     disk, found = facts.disk, _standing(facts, log)
     if found.status in (Status.REPLACED, Status.AHEAD) and not log.log.high_watermark:
-        return _of_standing(found._replace(detail=f"{found.detail}; nothing was ever logged to it: {RESEED}"))
+        return _of_standing(found._replace(detail=f"{found.detail}; nothing was ever logged to it"))
     if found.status is Status.LAGGING and (disk.committed is not None or disk.empty):
         if first is not None:
             return _of_standing(found._replace(detail=f"{found.detail}; first record at {first}"))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from statestore.discovery.older_versions import shown_layout
 from statestore.errors import InputError
 from statestore.model import TopicPartition
+from statestore.partition.advice import reseed_refused
 from statestore.partition.inspection import inspect
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Status
@@ -48,26 +49,11 @@ def require_rewritable(stores: Sequence[StorePartitionSpec], *, versions: bool =
         With the reason.
     """
     store = stores[0]
-    name, kind = f"{store.application}/{store.store.name}", store.store.store_kind
-    why = None
-    if not store.store.logged:
-        why = "it has no changelog (logged: false), so nothing can be written to it"
-    elif store.is_global:
-        why = "it is a global store: its topic is written by others"
-    elif store.changelog is not None and store.changelog.end_group is not None:
-        why = f"its changelog is the application's own input {store.changelog.topic}, which is written by others"
-    elif not store.store.files_are_known:
-        why = "it comes from a supplier, and only that knows the changelog records of its rows"
-    elif kind.has_history and not versions:
-        why = (
-            f"a {kind.name} store has several records for a row, and their order is not known exactly. Read it with "
-            "Spark (format state_store), and overwrite it with its versions"
-        )
-    elif kind.offsets_are_beside:
-        why = f"a {kind.name} store has the records that a join holds back, and its changelog has more than its rows"
-    elif store.home.in_archive:
+    name = f"{store.application}/{store.store.name}"
+    why = reseed_refused(store, versions=versions)
+    if why is None and store.home.in_archive:
         why = "the store here is a copy; the store itself is in the archive"
-    elif not store.owned and shown_layout(store.state_dir, store.application).offsets_beside:
+    if why is None and not store.owned and shown_layout(store.state_dir, store.application).offsets_beside:
         why = (
             "Kafka Streams before 4.3 wrote it, which does not say in the store whether it was closed in order. Start "
             "the application with 4.3 or later, stop it, and run again"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from statestore.advice import Situation, Target, advice, message
 from statestore.changelog.group import ConsumerGroup, committed_offsets
 from statestore.changelog.input_offsets import Continuation, continuation, is_confirmed, of_topic, read_kept
 from statestore.changelog.reader import first_offset
@@ -20,8 +21,6 @@ from statestore.model import TopicPartition, repartition_topic
 from statestore.tasks.shape import former_input
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.task_stores import TaskStores
-
-_SET_OFFSET = "Set the group's offset to where processing must continue (kafka-consumer-groups --reset-offsets)"
 
 
 class InputPosition(NamedTuple):
@@ -61,11 +60,8 @@ def find_position(
             _require_nothing_sent(spec, log)
         return InputPosition(Continuation(log.start, _times(CommitMetadata(), spec, stores)), never_read=log.start)
     if not log.start <= found.offset <= log.high_watermark:
-        raise InputOffsetError(
-            f"task {spec.task} of {spec.application.name} must read {spec.input} from offset {found.offset}, but the "
-            f"log has {log.start} to {log.high_watermark}: Kafka deleted records before they were processed "
-            f"(retention.ms of the topic), or the topic was recreated. {_SET_OFFSET}"
-        )
+        evidence = f"must read from offset {found.offset}, but the log has {log.start} to {log.high_watermark}"
+        raise _refused(spec, Situation.INPUT_LOST_RECORDS, evidence)
     return InputPosition(found._replace(times=_times(found.times, spec, stores)))
 
 
@@ -83,11 +79,8 @@ def _recorded(spec: TaskSpec, group: ConsumerGroup, log: LogRange) -> Continuati
         kept = read_kept(spec.bootstrap_servers, spec.offsets, log, spec.input, spec.kafka_timeout_s)
     if kept is not None and not kept.is_of(spec.input_id):
         if committed is None:
-            raise InputOffsetError(
-                f"task {spec.task} of {spec.application.name} has read {spec.input} up to offset {kept.offset}, and "
-                f"the topic was deleted and created anew since: expected the topic id {kept.topic_id}, found "
-                f"{spec.input_id}. {_SET_OFFSET} in the new topic"
-            )
+            read = f"has read {spec.input} up to offset {kept.offset}"
+            raise _refused(spec, Situation.INPUT_RECREATED, f"{read}; {_other_topic(kept.topic_id, spec)}")
         kept = kept.model_copy(update={"offset": committed.next_offset})  # its own is an offset of the former topic
     if committed is None and spec.resume_from_position:  # a person has deleted it, and says so
         return None
@@ -104,15 +97,9 @@ def _position_of_stores(spec: TaskSpec, stores: TaskStores, log: LogRange) -> Co
     """
     if not (holding := stores.holding()):
         return None
-    missing = (
-        f"neither group {spec.application.name} nor topic {spec.offsets.topic} has an offset for {spec.input}, but "
-        f"{', '.join(holding)} holds state"
-    )
+    missing = f"{_no_offset(spec)}; {', '.join(holding)} has rows"
     if (before := former_input(spec)) is not None:
-        raise InputOffsetError(
-            f"{missing}. The position of the stores is of another topic: {spec.input.topic} was deleted and created "
-            f"anew, expected the topic id {before}, found {spec.input_id}. {_SET_OFFSET} in the new topic"
-        )
+        raise _refused(spec, Situation.INPUT_RECREATED, f"{missing}; {_other_topic(before, spec)}")
     positions = {name: stores.by_name[name].position().get(spec.input) for name in holding}
     known = [position for position in positions.values() if position is not None]
     # A store that a commit did not change keeps its position; every store is at the end of its changelog.
@@ -120,21 +107,15 @@ def _position_of_stores(spec: TaskSpec, stores: TaskStores, log: LogRange) -> Co
     if known and _nothing_follows(spec, log, least):
         return Continuation(least)
     if spec.subtopology.regrouped:
-        raise InputOffsetError(
-            f"{missing}. {_SET_OFFSET}, or reset the application; the position of the stores does not tell what was "
-            "sent to repartition topics, where records would be counted twice"
-        )
-    if not spec.resume_from_position:
-        raise InputOffsetError(
-            f"{missing}. {_SET_OFFSET}, continue from the position of the stores (process --resume-from-position), or "
-            "reset the application"
-        )
+        raise _refused(spec, Situation.INPUT_SENT_ON, f"{missing}; positions do not show what was sent")
     if unknown := [name for name in holding if positions[name] is None]:
-        raise InputOffsetError(
-            f"{missing}. The position of {', '.join(unknown)} is unknown, because changelog records without positions "
-            "were replayed into it: continuing from an older position would process records twice. "
-            f"{_SET_OFFSET}, or reset the application"
-        )
+        unpositioned = f"changelog records without positions were replayed into {', '.join(unknown)}"
+        raise _refused(spec, Situation.INPUT_POSITION_UNKNOWN, f"{missing}; {unpositioned}")
+    if not log.start <= least <= log.high_watermark:
+        beyond = f"the stores continue at {least}, but the log has {log.start} to {log.high_watermark}"
+        raise _refused(spec, Situation.INPUT_LOST_RECORDS, f"{missing}; {beyond}")
+    if not spec.resume_from_position:
+        raise _refused(spec, Situation.INPUT_OFFSET_LOST, f"{missing}; the stores continue at {least}")
     return Continuation(least)
 
 
@@ -170,8 +151,21 @@ def _require_nothing_sent(spec: TaskSpec, log: LogRange) -> None:
         committed = committed_offsets(spec.bootstrap_servers, name, spec.kafka_timeout_s)
         begun = [where for where in later if where in committed and committed[where].next_offset > 0]
     if begun:
-        raise InputOffsetError(
-            f"neither group {name} nor topic {spec.offsets.topic} has an offset for {spec.input}, but {begun[0]} was "
-            "processed: from the log's start on, records would be sent to repartition topics, and counted, twice. "
-            f"{_SET_OFFSET}; to {log.start} if nothing of {spec.input} was processed. Or reset the application"
-        )
+        evidence = f"{_no_offset(spec)}; {begun[0]} was processed; the log starts at {log.start}"
+        raise _refused(spec, Situation.INPUT_SENT_ON, evidence)
+
+
+def _no_offset(spec: TaskSpec) -> str:
+    return f"neither group {spec.application.name} nor topic {spec.offsets.topic} has an offset for {spec.input}"
+
+
+def _other_topic(before: str | None, spec: TaskSpec) -> str:
+    return f"expected the topic id {before}, found {spec.input_id}"
+
+
+def _refused(spec: TaskSpec, situation: Situation, evidence: str) -> InputOffsetError:
+    """Return the error for a task whose position a person must set."""
+    where = f"{spec.input.topic}:{spec.input.partition}"
+    target = Target(spec.application.name, bootstrap_servers=spec.bootstrap_servers, input=where)
+    what = f"{spec.application.name}/{spec.task}, {spec.input}"
+    return InputOffsetError(message(what, advice(situation, target))).with_evidence(evidence)

@@ -14,6 +14,7 @@ from functools import partial
 from typing import NamedTuple, NoReturn
 
 from statestore import kill_switch
+from statestore.advice import message
 from statestore.changelog.standing import next_offset
 from statestore.changelog.topics import LogRange
 from statestore.durable import remove_durably, remove_tree
@@ -25,6 +26,7 @@ from statestore.errors import (
     StoreAheadError,
     StoreBehindLogStartError,
 )
+from statestore.partition.advice import advise, is_log_lost, is_written
 from statestore.partition.archived import had_by_archive
 from statestore.partition.facts import NO_ARCHIVE, DiskFacts, Facts, LastKnown, LogFacts, Question, RebuildLoss
 from statestore.partition.inspection import inspect, known_of_store
@@ -32,8 +34,8 @@ from statestore.partition.needed_offsets import advanced_need, recorded_need
 from statestore.partition.plan import Plan, Request, plan
 from statestore.partition.quarantine import keep_set_aside
 from statestore.partition.replacement import require_tombstones
-from statestore.partition.verdict import Verdict, judge, unread
-from statestore.reports import Loss, Status, StoreFigures
+from statestore.partition.verdict import Verdict, judge, unread, with_loss
+from statestore.reports import Action, Loss, Status, StoreFigures
 from statestore.statedir.context import forget_mode, store_context
 from statestore.statedir.record import (
     ExpiryCursor,
@@ -247,7 +249,7 @@ class TaskStore:
             if begins:
                 self.store.close(clean=False)
                 self._discard_new(record)
-            self._refuse(loss, "is not there" if begins else f"is {verdict.status}")
+            self._refuse(verdict, loss)
         self._before = _Before(log.start) if begins else _before(record, log)
         if made.source is None:
             return None
@@ -350,7 +352,7 @@ class TaskStore:
         spec = self._spec
         _, verdict, lost = self._decide(inspect(spec), log, cut, asked_ms)
         if lost.loss is Loss.LIKELY:
-            self._refuse(lost, f"cannot be used ({reason})")
+            self._refuse(with_loss(verdict, lost), lost, str(reason))
         status = Status.LAGGING if verdict.usable else verdict.status
         staged = build_staged(spec, self._changelogs, log, asked_ms, self._config_setter)
         self._swap_in(staged, log, Judgement(status, lost.loss, lost.why))
@@ -391,27 +393,18 @@ class TaskStore:
             _log.warning("%s: whether it has snapshots is unknown: %s", self._spec.store_partition, error)
             return by_commits
 
-    def _refuse(self, lost: RebuildLoss, what: str) -> NoReturn:
-        raise _REFUSED[lost.status](
-            f"store {self._name} of {self._spec.application} task {self._spec.task} {what}, and a rebuild would lose "
-            f"data ({lost.status}: {lost.why}), so it is not rebuilt automatically; {self._advice()}"
-            f"{self._reset() if lost.status is Status.REPLACED else ''}"
-        )
-
-    def _reset(self) -> str:
-        """Return the advice for a person who has deleted the changelog to start over."""
-        return (
-            f". If you have deleted the changelog to start over, delete {self._spec.paths.own_dir.parent} and topic "
-            f"{self._task.offsets.topic} as well"
-        )
-
-    def _advice(self) -> str:
-        if not self.store.persistent:
-            return "to begin with what its changelog still has, run process once with STATESTORE_ACCEPT_LOSS=true"
-        accept = "--accept-loss, which keeps the old store in quarantine"
-        if self._spec.archive is None:
-            return f"run restore for it with {accept}"
-        return f"run restore for it: it uses a snapshot that has what the changelog lost; if none has, add {accept}"
+    def _refuse(self, verdict: Verdict, lost: RebuildLoss, reason: str = "") -> NoReturn:
+        """Raise the error that stops the task, with the same advice as `verify` gives."""
+        spec = self._spec
+        written = is_written(spec) if is_log_lost(verdict) else None
+        step = advise(spec, verdict._replace(rebuildable=True), Action.BY_HAND, written=written)
+        assert step is not None, "a refused store has advice"
+        evidence = [reason or verdict.detail, f"a rebuild would lose data ({lost.status}: {lost.why})"]
+        if lost.status is Status.REPLACED:  # a person may have deleted the changelog to start over
+            own, offsets = spec.paths.own_dir.parent, self._task.offsets.topic
+            evidence.append(f"to start over instead, delete {own} and topic {offsets} as well")
+        error = _REFUSED[lost.status](message(str(spec.store_partition), step))
+        raise error.with_evidence("; ".join(filter(None, evidence)))
 
     # -- at work --------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from functools import partial
 from itertools import chain, groupby
 from typing import TypeVar
 
+from statestore.advice import Situation, Target, advice
 from statestore.changelog.kept import keep_connections
 from statestore.changelog.topics import APPEND_TIME, TIMESTAMP_TYPE
 from statestore.discovery.partitions import FailedStore
@@ -149,6 +150,7 @@ def undetermined(found: FailedStore) -> VerifyRow:
         task="-",
         status=Status.UNDETERMINED,
         action=Action.BY_HAND,
+        advice=advice(Situation.UNDETERMINED, Target(found.application)),
         detail=str(found.error),
     )
 

@@ -59,6 +59,7 @@ _RESTORE_POINT = pa.struct(
         pa.field("offsets", pa.int64()),
     ]
 )
+_ADVICE = pa.struct([pa.field(name, pa.string()) for name in ("situation", "sentence", "command", "button")])
 #: Columns of every file, in this order: those of `VerifyRow`, and of which run it is. Later versions only add some.
 SCHEMA = pa.schema(
     [
@@ -87,6 +88,8 @@ SCHEMA = pa.schema(
         pa.field("restore_point", _RESTORE_POINT),
         pa.field("global_kind", pa.string()),
         pa.field("acknowledged", pa.string()),
+        pa.field("store_topic_id", pa.string()),
+        pa.field("advice", _ADVICE),
     ]
 )
 

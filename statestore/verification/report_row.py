@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 
+from statestore.partition.advice import advise, is_log_lost, is_written
 from statestore.partition.plan import advised
 from statestore.partition.spec import StorePartitionSpec
 from statestore.partition.verdict import Verdict
-from statestore.reports import VerifyRow
+from statestore.reports import Action, VerifyRow
 from statestore.requests.verify import Depth
 
 
@@ -19,13 +20,15 @@ def report_row(spec: StorePartitionSpec, verdict: Verdict, depth: Depth, started
     started
         When the verification began, by `time.monotonic`.
     """
-    loss, log = verdict.loss, verdict.log
+    loss, log, action = verdict.loss, verdict.log, advised(verdict)
+    written = is_written(spec) if action is Action.BY_HAND and log is not None and is_log_lost(verdict) else None
     return VerifyRow(
         application=spec.application,
         store=spec.store.name,
         task=str(spec.task),
         status=verdict.status,
-        action=advised(verdict),
+        action=action,
+        advice=advise(spec, verdict, action, written=written),
         detail=verdict.detail,
         loss=None if loss is None else loss.loss,
         loss_detail="" if loss is None else loss.why,
@@ -36,6 +39,7 @@ def report_row(spec: StorePartitionSpec, verdict: Verdict, depth: Depth, started
         end=None if log is None else log.last_stable,
         lag=verdict.lag,
         topic_id=spec.changelog.topic_id if spec.changelog else None,
+        store_topic_id=verdict.store_topic_id,
         sealed=verdict.sealed,
         file=verdict.file,
         keys=verdict.keys,

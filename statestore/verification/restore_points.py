@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from statestore.advice import Situation, advice
+from statestore.partition.advice import target_of
 from statestore.partition.archived import known_of
 from statestore.partition.facts import Needs
 from statestore.partition.restore_points import restore_points
@@ -33,8 +35,18 @@ def _with_point(spec: StorePartitionSpec, row: VerifyRow, point: RestorePoint | 
     row = row.model_copy(update={"restore_point": point})
     if row.status is Status.EMPTY and row.start and point.usable and point.committed is not None:
         detail = f"all of its changelog was deleted, and snapshot {point.snapshot} has the store"
-        return row.model_copy(update={"status": Status.MISSING, "action": Action.FULL, "detail": detail})
-    if not row.waits_for_loss or point.snapshot is None:
+        step = advice(Situation.SNAPSHOT_HAS_ALL, target_of(spec))
+        return row.model_copy(
+            update={"status": Status.MISSING, "action": Action.FULL, "detail": detail, "advice": step}
+        )
+    if point.snapshot is None or row.action is not Action.BY_HAND or row.advice is None:
+        return row
+    target = target_of(spec)._replace(snapshot=point.snapshot)
+    gone = row.advice.situation == Situation.STORE_AND_LOG_GONE
+    if row.loss_cause is Status.REPLACED and (gone or (spec.home.in_archive and spec.changelog is not None)):
+        step = advice(Situation.ONLY_SNAPSHOT, target)
+        return row.model_copy(update={"advice": step, "detail": _with_snapshot(row, point)})
+    if not row.waits_for_loss:
         return row
     record = None if spec.home.in_archive else read_record(spec.paths, spec.store.name)
     if (record is None or record.is_begun) and (known := known_of(spec)) is not None:
@@ -42,9 +54,14 @@ def _with_point(spec: StorePartitionSpec, row: VerifyRow, point: RestorePoint | 
     needs = Needs.of(record)
     if point.usable and row.loss_cause is Status.TRUNCATED and needs.met_by(point) and not row.status.is_found_by_rows:
         detail = f"{row.detail}; snapshot {point.snapshot} has what the changelog has lost"
-        return row.model_copy(update={"action": Action.FULL, "detail": detail})
-    detail = (
-        f"{row.detail}. Manually: mode full and --accept-loss keep what the changelog still has; snapshot "
-        f"{point.snapshot} has the store up to offset {point.committed}"
-    )
-    return row.model_copy(update={"detail": f"{detail} ({point.detail})" if point.detail else detail})
+        step = advice(Situation.SNAPSHOT_HAS_ALL, target)
+        return row.model_copy(update={"action": Action.FULL, "detail": detail, "advice": step})
+    step = row.advice
+    if step.situation == Situation.LOG_LOST_START_ARCHIVE:
+        step = advice(Situation.LOG_LOST_START, target)
+    return row.model_copy(update={"advice": step, "detail": _with_snapshot(row, point)})
+
+
+def _with_snapshot(row: VerifyRow, point: RestorePoint) -> str:
+    said = f"{row.detail}; snapshot {point.snapshot} has the store up to offset {point.committed}"
+    return f"{said} ({point.detail})" if point.detail else said

@@ -30,6 +30,7 @@ class Situation(StrEnum):
     MISSING_NO_RESEED = "changelog missing, no reseed"
     STORE_AND_LOG_GONE = "store and changelog gone"
     STORE_GONE_NO_TOPIC = "store gone, no changelog topic"
+    TOPIC_NOT_RECORDED = "changelog topic not recorded"
     ONLY_SNAPSHOT = "only a snapshot is left"
     LOG_LOST_START = "changelog lost its start"
     LOG_LOST_START_ARCHIVE = "changelog lost its start, with archive"
@@ -145,6 +146,10 @@ _TEXTS: dict[Situation, _Text] = {
     Situation.STORE_GONE_NO_TOPIC: _Text(
         "Neither the store nor its changelog topic exists. Recreate the topic.", "statestore drift --repair"
     ),
+    Situation.TOPIC_NOT_RECORDED: _Text(
+        "The changelog topic was recreated, and no store here has rows of the former one. Record the new topic.",
+        "statestore drift --repair",
+    ),
     Situation.ONLY_SNAPSHOT: _Text(
         "The changelog topic was recreated, and only a snapshot has the rows of the store. Build the store from it in "
         "a separate directory.",
@@ -198,7 +203,9 @@ _TEXTS: dict[Situation, _Text] = {
         _VERIFY,
         "verify",
     ),
-    Situation.GLOBAL: _Text("Only Kafka Streams can fill this store. Remove its directory, then start the application."),
+    Situation.GLOBAL: _Text(
+        "Only Kafka Streams can fill this store. Remove its directory, then start the application."
+    ),
     Situation.MANUAL: _Text("The store is not rebuilt automatically. Read the finding, then decide."),
     Situation.INPUT_RECREATED: _Text(
         "The input topic was recreated, so the known offset is of other records. Set the offset of the group in the "

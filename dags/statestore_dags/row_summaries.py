@@ -54,6 +54,9 @@ def headline(row: AnyRow) -> str:
                 said += f"; {row.input_remarks}"
         case VerifyRow():
             said = f"{row.status}, action: {row.action}" + (f". {row.detail}" if row.detail else "")
+            if row.advice is not None:
+                said += f". {row.advice.sentence}"
+                said += f" Next: {row.advice.command}" if row.advice.command else ""
         case RestoreRow():
             how = f" ({', was '.join(filter(None, [row.mode, row.before]))})" if row.mode else ""
             if row.outcome == "restored" and row.mode is None:

@@ -78,6 +78,8 @@ def run_job(
             raise RetryError(f"{why}; the report is at {arguments.report}")
     except StateStoreError as error:
         print(f"{name}: {error.kind}: {error}", file=sys.stderr, flush=True)
+        if error.evidence:
+            print(f"{name}: {error.evidence}", file=sys.stderr, flush=True)
         _export(name, arguments, report, error.exit_code)
         sys.exit(error.exit_code)
     except Exception:

@@ -6,7 +6,9 @@ Internal topics are made while the catalogue has no ids of them; from then on th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+from statestore.advice import message
 from statestore.archive.archive import archive_of
 from statestore.changelog.topics import Topic, Topics
 from statestore.config import Settings
@@ -25,6 +27,7 @@ from statestore.metastore.effects import (
     wrong_times,
 )
 from statestore.metastore.evolution import written_topics
+from statestore.metastore.lost_changelog import advise_on_changelog
 from statestore.metastore.metastore import Metastore
 from statestore.model import TaskId, TopicPartition, repartition_topic
 from statestore.objects.path import Location
@@ -36,7 +39,13 @@ from statestore.tasks.timestamp_bounds import bounds_of
 
 
 def prepare(
-    topics: Topics, metastore: Metastore, entries: Sequence[Entry], claims: Mapping[str, FoundClaim] | None = None
+    topics: Topics,
+    metastore: Metastore,
+    entries: Sequence[Entry],
+    claims: Mapping[str, FoundClaim] | None = None,
+    *,
+    state_dir: Path | None = None,
+    node_local: bool = False,
 ) -> None:
     """Check what applications need; make and record the internal topics of which the catalogue has no ids yet.
 
@@ -47,6 +56,10 @@ def prepare(
         catalogue of now: a repair since then counts.
     claims
         Claims read before. If None, they are read now. Before a claim is written, it is read again.
+    state_dir
+        Stores here can be the last copy of what a lost changelog had; None if it cannot be looked at.
+    node_local
+        Stores on disks are copies, and the archive has the stores.
 
     Raises
     ------
@@ -73,7 +86,8 @@ def prepare(
             make_topics(topics, metastore, name)
         now = metastore.view().catalogue
     for entry in entries:
-        _require_internal(topics, _with_topics_of(now, entry))
+        where = state_dir or Path("-")
+        _require_internal(topics, _with_topics_of(now, entry), where, node_local=node_local)
     write_claims(topics, unclaimed, metastore.service_id)
 
 
@@ -100,12 +114,20 @@ def _with_topics_of(now: Catalogue, entry: Entry) -> Entry:
     return entry.model_copy(update={"topics": {**(entry.topics or {}), **found}})
 
 
-def _require_internal(topics: Topics, entry: Entry) -> None:
+def _require_internal(topics: Topics, entry: Entry, state_dir: Path, *, node_local: bool) -> None:
     """Require each internal topic by its id: one that was made anew would be an empty log for a store that has rows."""
     application, recorded = entry.definition, entry.topics or {}
     needed = internal_topics(application, entry.partitions)
     found = topics.describe(topic.name for topic in needed)
     problems = [problem for topic in needed if (problem := _problem(topic, found.get(topic.name), recorded))]
+    if problems and (lost := [name for name, wanted in recorded.items() if _is_lost(name, wanted, needed, found)]):
+        steps = [
+            advise_on_changelog(state_dir.absolute(), topics, entry, name, found.get(name), node_local=node_local)
+            for name in lost
+        ]
+        if known := [step for step in steps if step is not None]:
+            error = TopicMismatchError(message(f"application {application.name} cannot continue", known[0]))
+            raise error.with_evidence("; ".join(problems))
     configs = topics.topic_configs(found)
     there = [topic for topic in needed if topic.name in found]
     problems += wrong_times(there, configs)
@@ -115,6 +137,12 @@ def _require_internal(topics: Topics, entry: Entry) -> None:
             f"application {application.name} cannot continue: {'; '.join(problems)}. `statestore drift` lists what is "
             "not as the catalogue has it, and what to do"
         )
+
+
+def _is_lost(name: str, wanted: str, needed: Sequence[InternalTopic], found: Mapping[str, Topic]) -> bool:
+    """Return whether an internal topic that the catalogue records is missing or another one."""
+    there = found.get(name)
+    return any(topic.name == name for topic in needed) and (there is None or there.topic_id != wanted)
 
 
 def _problem(needed: InternalTopic, found: Topic | None, recorded: Mapping[str, str]) -> str | None:

@@ -108,7 +108,9 @@ def _prepared(
     for application in selected:
         try:
             require_made(settings.state_dir, application.name)
-            prepare(topics, metastore, [catalogue.applications[application.name]], claims)
+            entry = catalogue.applications[application.name]
+            local = settings.node_local_state
+            prepare(topics, metastore, [entry], claims, state_dir=settings.state_dir, node_local=local)
             if not request.resume_from_position:  # then a person has deleted them
                 refresh_offsets(topics, application, settings.kafka_timeout_s)
             prepared.append(application)

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple, get_args
 
-from statestore.reports import Action, Loss, Status
+from statestore.advice import NO_ACTION, Situation, advice, of_action
+from statestore.reports import Action, Advice, Loss, Status
 from statestore_ui.report_rows import Processed, Restored, Row, Run, Validated, Verified
 
 #: `good` is intact, `notice` is intact and says something, `busy` is unknown, `warn` is behind or in doubt, `bad` needs
@@ -33,21 +34,8 @@ _LEVELS: dict[Status, Level] = {
 #: Words of the page's own: for store partitions that no verification has looked at since they were seen or restored.
 RESTORED, UNVERIFIED = "RESTORED", "UNVERIFIED"
 
-_NONE = "No action is needed."
+_NONE = NO_ACTION
 _VERIFY = "Verify the store: it has not been verified since. The DAG verify does this after each run of process."
-_ACTIONS = {
-    Action.NONE: _NONE,
-    Action.TAIL: "The store is behind its changelog. Restore it in mode auto or tail. The DAG verify starts this "
-    "restore automatically.",
-    Action.FULL: "The store must be rebuilt. Restore it in mode auto or full. The DAG verify starts this restore "
-    "automatically.",
-    Action.LATER: "No action is needed: the store was in use. The next verification checks it again.",
-    Action.BY_HAND: (
-        "Decide what to do: no restore starts automatically. Read the finding; docs/operations.md explains what to "
-        "do for each status."
-    ),
-}
-_KEEP = "Do not delete this store: its changelog no longer contains all of its data."
 _RESTORE_AGAIN = "Read why the restore failed and remove the cause. Then start the restore again."
 _READ_DATA_DOCS = (
     "Read which expectation failed. If store and changelog differ, restore it in mode full with Rebuild healthy stores "
@@ -86,6 +74,8 @@ class Standing(NamedTuple):
         What its badge says: the status, or what makes it worse than that.
     action
         The one thing to do.
+    command, button
+        The command that does it, and the form on this page that does the same; None if there is none.
     verified
         Whether offsets and rows of the last verification are still its own.
     judged
@@ -99,6 +89,8 @@ class Standing(NamedTuple):
     detail: str = ""
     verified: bool = True
     judged: bool = False
+    command: str | None = None
+    button: str | None = None
 
 
 _FINE = Standing(Status.OK, "good", Status.OK, _NONE)
@@ -122,7 +114,12 @@ def stand(newest: Newest) -> Standing:
     found, replaced = _state(newest)
     if restore is not None and restore.outcome == "failed" and _later(restore, verify):
         worse = _worse(found, "bad", "restore failed", _RESTORE_AGAIN)
-        found = worse._replace(action=_RESTORE_AGAIN, detail=_lines(found.detail, f"Restore failed. {restore.failure}"))
+        found = worse._replace(
+            action=_RESTORE_AGAIN,
+            command=None,
+            button="restore",
+            detail=_lines(found.detail, f"Restore failed. {restore.failure}"),
+        )
     if validate is not None and _later(validate, replaced):
         if validate.verdict == "passed":
             found = found._replace(judged=found.level != "bad")
@@ -165,12 +162,24 @@ _CAUGHT_UP = (Status.LAGGING, Status.MISSING)
 
 
 def _of_status(status: Status, action: Action, verify: Verified) -> Standing:
-    advice, detail = _ACTIONS[action], verify.detail
+    detail = verify.detail
     if verify.loss is Loss.LIKELY:
-        advice = _KEEP if status.healthy else f"{advice} {_KEEP}" if action is Action.BY_HAND else advice
         detail = _lines(detail, verify.loss_detail if verify.loss_detail not in detail else "")
+    step = _advice(action, verify)
     acknowledged = action is Action.NONE and status in (Status.UNKNOWN_FORMAT, Status.MISSING)
-    return Standing(status, "notice" if acknowledged else _LEVELS.get(status, "bad"), status, advice, detail)
+    level = "notice" if acknowledged else _LEVELS.get(status, "bad")
+    said = _NONE if step is None else step.sentence
+    found = Standing(status, level, status, said, detail)
+    return found if step is None else found._replace(command=step.command, button=step.button)
+
+
+def _advice(action: Action, verify: Verified) -> Advice | None:
+    """Return the row's advice; a row of an earlier version has none, and only its action is known."""
+    if verify.advice is not None:
+        return Advice.model_validate(verify.advice)
+    if action is Action.NONE and verify.loss is Loss.LIKELY:
+        return advice(Situation.LAST_COPY)
+    return of_action(action)
 
 
 def _of_restore(row: Restored, before: Standing) -> Standing:
@@ -179,8 +188,10 @@ def _of_restore(row: Restored, before: Standing) -> Standing:
         return Standing(RESTORED, "good", RESTORED, _NONE, detail, verified=False)
     status = row.before or Status.OK
     level = _LEVELS.get(status, "bad")
-    action = _NONE if status.healthy else before.action if before.status == status else _VERIFY
-    return Standing(status, level, status, action, "A restore found that no action was needed.", verified=False)
+    kept = before if before.status == status and not status.healthy else None
+    action = _NONE if status.healthy else _VERIFY if kept is None else kept.action
+    found = Standing(status, level, status, action, "A restore found that no action was needed.", verified=False)
+    return found if kept is None else found._replace(command=kept.command, button=kept.button)
 
 
 def _failed_validation(found: Standing, row: Validated) -> Standing:
@@ -200,7 +211,7 @@ def _worse(found: Standing, level: Level, why: str, action: str) -> Standing:
     """Let something make a store partition worse than it is; nothing changes if it is that bad already."""
     if LEVELS.index(level) <= LEVELS.index(found.level):
         return found
-    return found._replace(level=level, word=why, action=action)
+    return found._replace(level=level, word=why, action=action, command=None, button=None)
 
 
 def _lines(*texts: str) -> str:
@@ -223,6 +234,8 @@ def shown(newest: Newest, standing: Standing) -> dict[str, Any]:
         "level": standing.level,
         "word": standing.word.upper(),
         "action": standing.action,
+        "command": standing.command,
+        "button": standing.button,
         "detail": standing.detail,
         **_offsets(newest, standing),
     }

@@ -68,6 +68,7 @@ class Verified(NamedTuple):
     loss: Loss | None
     loss_detail: str
     restore_point: dict[str, Any] | None
+    advice: dict[str, Any] | None = None
 
 
 class Restored(NamedTuple):
@@ -160,6 +161,13 @@ class _RestorePoint(TypedDict, total=False):
     offsets: Int64
 
 
+class _Advice(TypedDict):
+    situation: str
+    sentence: str
+    command: NotRequired[str | None]
+    button: NotRequired[str | None]
+
+
 class _VerifyRow(_Names):
     status: Status
     action: Action
@@ -172,6 +180,7 @@ class _VerifyRow(_Names):
     loss: NotRequired[Loss | None]
     loss_detail: NotRequired[str]
     restore_point: NotRequired[_RestorePoint | None]
+    advice: NotRequired[_Advice | None]
 
 
 class _RestoreRow(_Names):
@@ -250,6 +259,7 @@ def _verified(rows: list[_VerifyRow], run: Run) -> Iterator[tuple[Key, Verified]
                 row.get("loss"),
                 row.get("loss_detail", ""),
                 row.get("restore_point"),  # type: ignore[arg-type]  # as it is sent
+                row.get("advice"),  # type: ignore[arg-type]
             ),
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -24,7 +24,8 @@ def drift(
         bool,
         typer.Option(
             "--repair",
-            help="Repair everything that can be repaired without losing data. Ask first if a log is affected.",
+            help="Repair what can be repaired. Ask first if a log is affected. Refused for a changelog whose rows only "
+            "the stores have.",
         ),
     ] = False,
     yes: options.Yes = False,
@@ -41,6 +42,7 @@ def drift(
     from statestore import clock
     from statestore.archive.archive import archive_spec
     from statestore.cli.selection import Where
+    from statestore.config import is_node_local
     from statestore.metastore.drift import Remedy, find_drift, repair
     from statestore.metastore.snapshot_drift import rare_snapshots
     from statestore.metastore.view import Health
@@ -53,7 +55,7 @@ def drift(
     snapshots = archive_spec(archive, archive_timeout_s, topics)
 
     def find(view: View) -> list[Drift]:
-        found = find_drift(where, service.service_id, view, topics)
+        found = find_drift(where, service.service_id, view, topics, node_local=is_node_local())
         return found if snapshots is None else found + rare_snapshots(snapshots, view, topics, clock.now_ms())
 
     console = output.console(json)
@@ -73,21 +75,32 @@ def drift(
         output.say(
             console, Text(f"{item.kind.value}: {item.subject}{whose}", "yellow" if item.is_warning else "bold red")
         )
-        if not item.is_left:
+        if not item.is_left and item.advice is None:
             output.say(console, f"    expected {item.expected}, found {item.found}")
-        output.say(console, f"    {how[item.remedy]}{item.todo}")
+        if item.advice is not None:
+            output.say(console, f"    {item.advice.sentence}")
+        if item.advice is None or item.remedy is not Remedy.BY_HAND:
+            output.say(console, f"    {how[item.remedy]}{item.todo}")
     output.say(console, f"{len(found)} found")
     content = {
         "catalogue": str(view.pin),
         "health": view.health.value,
         "reason": view.reason,
-        "drift": [asdict(item) for item in found],
-        "repaired": [asdict(item) for item in repaired],
+        "drift": [_as_json(item) for item in found],
+        "repaired": [_as_json(item) for item in repaired],
     }
     output.write_content(json, content)
-    if not mend and any(item.remedy is not Remedy.BY_HAND for item in found):
-        output.say_next([(f"{next_steps.again()} --repair", "repair what can be repaired without losing data")], json)
+    if not mend:
+        steps = next_steps.advised([item.advice for item in found if item.advice and item.remedy is Remedy.BY_HAND])
+        if any(item.remedy is not Remedy.BY_HAND for item in found):
+            steps.append((f"{next_steps.again()} --repair", "repair what can be repaired; ask if a log is affected"))
+        output.say_next(steps, json)
     raise typer.Exit(1 if view.health is not Health.RUNNING or any(not item.is_warning for item in found) else 0)
+
+
+def _as_json(item: Drift) -> dict[str, Any]:
+    step = item.advice
+    return {**asdict(item), "advice": None if step is None else step.model_dump(mode="json")}
 
 
 def _agreed(item: Drift, *, yes: bool) -> bool:

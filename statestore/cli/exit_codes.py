@@ -33,25 +33,30 @@ def exit_code(error: StateStoreError) -> int:
     return 1 if isinstance(error, RebuildError) else error.exit_code
 
 
-def say_error(kind: str, message: str, code: int, *, retriable: bool = False, said: bool = False) -> None:
+def say_error(
+    kind: str, message: str, code: int, *, retriable: bool = False, said: bool = False, evidence: str = ""
+) -> None:
     """Say why the command ends, on standard error; with `--json` its last line is the same for programs.
 
     Parameters
     ----------
     said
         People have been told already.
+    evidence
+        Details for programs.
     """
     if not said:
         print(f"statestore: {kind}: {message}", file=sys.stderr, flush=True)
     if _json_asked_for():
         found = {"kind": kind, "message": message, "retriable": retriable, "exit_code": code}
+        found |= {"evidence": evidence} if evidence else {}
         print(json.dumps(found, ensure_ascii=False), file=sys.stderr, flush=True)
 
 
 def end_with(error: StateStoreError) -> int:
     """Say the error, and return the exit code."""
     code = exit_code(error)
-    say_error(error.kind, str(error), code, retriable=isinstance(error, RetryError))
+    say_error(error.kind, str(error), code, retriable=isinstance(error, RetryError), evidence=error.evidence)
     return code
 
 

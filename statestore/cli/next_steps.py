@@ -13,8 +13,9 @@ from statestore.packages import installation_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from statestore.advice import Situation
     from statestore.cli.selection import Chosen
-    from statestore.reports import ProcessRow, RestorePlanRow, RestoreRow, VerifyRow
+    from statestore.reports import Advice, ProcessRow, RestorePlanRow, RestoreRow, VerifyRow
 
 #: A command, and what it does.
 Step = tuple[str, str]
@@ -43,34 +44,58 @@ def after_verify(rows: Sequence[VerifyRow], report: Location | None, *, named: b
     named
         Only stores that were named were verified.
     """
-    from statestore.reports import Action, Loss, Status
+    from statestore.advice import Situation
 
-    mending = [row for row in rows if row.action in (Action.TAIL, Action.FULL)]
+    groups: dict[tuple[str, str, str], list[VerifyRow]] = {}
+    for row in rows:
+        step = row.advice
+        if step is not None and step.command is not None:
+            what = step.situation if step.situation not in _RESTORED else Situation.DAMAGED
+            one_store = what in (Situation.CHANGELOG_RECREATED, Situation.CHANGELOG_MISSING, Situation.ONLY_SNAPSHOT)
+            where = (row.application, row.store) if one_store else ("", "")
+            groups.setdefault((what, *where), []).append(row)
     steps: list[Step] = []
-    if mending:
-        labels = [row.label for row in mending]
-        names = labels if named and len(labels) <= _LABELS else _of_applications(mending)
-        which = [*names, *_carried(_SELECTING)]
-        if not any(row.status.is_found_by_rows for row in mending):
-            steps.append((_command("restore", *which), f"restore {_count(mending)}"))
-        else:  # what only deep verification finds, a restore knows from the report
-            found = "found.json" if report is None else str(report)
-            if report is None:
-                steps.append((_command("verify", *which, "--depth", "deep", "--json", found), "save the findings"))
-            steps.append((_command("restore", *which, "--verify-report", found), f"restore {_count(mending)}"))
-    lost = [row for row in rows if row.action is Action.BY_HAND and row.status is Status.REPLACED]
-    for application, store in dict.fromkeys((row.application, row.store) for row in lost):
-        which = ["--application", application, "--store", store, *_carried(_PLACE)]
-        steps.append((_command("rewrite", "reseed", *which, "--dry-run"), "plan a new changelog from the store"))
-    losing = [row for row in rows if row.action is Action.BY_HAND and row.loss is Loss.LIKELY and row not in lost]
-    if losing:
-        labels = [row.label for row in losing]
-        which = labels if len(labels) <= _LABELS else _of_applications(losing)
-        plan = _command("restore", *which, *_carried(_SELECTING), "--dry-run")
-        steps.append((plan, f"see why {_count(losing)} cannot be rebuilt without loss; nothing is changed"))
-    if any(row.action is Action.LATER for row in rows):
-        steps.append((again(), "verify the stores that are in use, once they are released"))
+    for (what, *_), group in groups.items():
+        steps += _advised(Situation(what), group, report, named=named)
     return steps
+
+
+#: Situations of which one `restore` repairs all.
+_RESTORED = ("behind", "damaged", "rows differ", "snapshot has all")
+
+
+def _advised(situation: Situation, rows: Sequence[VerifyRow], report: Location | None, *, named: bool) -> list[Step]:
+    """Return the steps for store partitions in the same situation."""
+    from statestore.advice import Situation, Target, advice
+
+    if situation is Situation.ONLY_SNAPSHOT:  # each has its own
+        return advised([row.advice for row in rows if row.advice is not None])
+    if situation is not Situation.DAMAGED:
+        return advised([advice(situation, *(Target(row.application, row.store, row.task) for row in rows))])
+    labels = [row.label for row in rows]
+    which = [*(labels if named and len(labels) <= _LABELS else _of_applications(rows)), *_carried(_SELECTING)]
+    sentences = {row.advice.sentence for row in rows if row.advice is not None}
+    what = sentences.pop() if len(sentences) == 1 else f"restore {_count(rows)}"
+    if not any(row.status.is_found_by_rows for row in rows):
+        return [(_command("restore", *which), what)]
+    found = "found.json" if report is None else str(report)  # what only deep verification finds
+    step = (_command("restore", *which, "--verify-report", found), what)
+    if report is not None:
+        return [step]
+    return [(_command("verify", *which, "--depth", "deep", "--json", found), "save the findings"), step]
+
+
+def advised(advice: Sequence[Advice]) -> list[Step]:
+    """Return the commands of advice, each once, with the options that say where everything is."""
+    steps = {each.command: each.sentence for each in advice if each.command is not None}
+    return [("; ".join(map(_with_place, command.split("; "))), sentence) for command, sentence in steps.items()]
+
+
+def _with_place(command: str) -> str:
+    """Add the options of this command that the other one has as well."""
+    selects = command.startswith(("statestore restore", "statestore verify"))
+    more = shlex.join(_carried(_SELECTING if selects else _PLACE))
+    return f"{command} {more}" if more and command.startswith("statestore") else command
 
 
 def after_plan(rows: Sequence[RestorePlanRow]) -> list[Step]:

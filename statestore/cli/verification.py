@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from statestore.advice import Situation, advice
 from statestore.changelog.topics import Topics
 from statestore.cli.local_processes import run_each
 from statestore.cli.selection import Chosen
@@ -105,7 +106,14 @@ def exit_code(rows: Sequence[VerifyRow]) -> int:
 
 
 def _row(store: DiscoveredStore, task: str, status: Status, action: Action) -> VerifyRow:
+    unknown = status is Status.UNKNOWN_FORMAT
     found = VerifyRow(
-        application=store.application, store=store.name, task=task, status=status, action=action, detail=store.problem
+        application=store.application,
+        store=store.name,
+        task=task,
+        status=status,
+        action=action,
+        advice=advice(Situation.UNKNOWN_FORMAT if unknown else Situation.MANUAL),
+        detail=store.problem,
     )
     return found if not store.acknowledged else as_acknowledged(found, store.acknowledged)

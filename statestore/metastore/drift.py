@@ -10,10 +10,12 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
+from statestore.advice import message
 from statestore.changelog.topics import OFFSETS_CONFIG, REPARTITION_CONFIG, Topic, Topics
 from statestore.config import KAFKA_CONFIG
 from statestore.discovery.changelogs import Installation
@@ -23,9 +25,11 @@ from statestore.metastore.command_topic import CONFIG, topic_name
 from statestore.metastore.commands import Entry
 from statestore.metastore.effects import InternalTopic, internal_topics, make_topics, policies, record_topics
 from statestore.metastore.evolution import written_topics
+from statestore.metastore.lost_changelog import KEEPS_STORES, advise_on_changelog
 from statestore.metastore.metastore import Metastore
 from statestore.metastore.view import Health, View
 from statestore.model import TaskId
+from statestore.reports import Advice
 from statestore.statedir.paths import OWN_DIRECTORY
 
 #: Of these settings only speed depends.
@@ -65,6 +69,8 @@ class Drift:
         Whose it is; empty for the command topic.
     todo
         What `repair` does, or what people may do: a command where there is one.
+    advice
+        The next step for a lost changelog, as `verify` and `process` show it.
     """
 
     kind: Kind
@@ -74,6 +80,7 @@ class Drift:
     found: str
     remedy: Remedy
     todo: str
+    advice: Advice | None = None
 
     @property
     def is_left(self) -> bool:
@@ -86,9 +93,18 @@ class Drift:
         return self.is_left or self.kind is Kind.RARE_SNAPSHOTS
 
 
-def find_drift(where: Installation, service_id: str, view: View, topics: Topics) -> list[Drift]:
+def find_drift(
+    where: Installation, service_id: str, view: View, topics: Topics, *, node_local: bool = False
+) -> list[Drift]:
     """Compare the catalogue with Kafka and the state directory.
 
+    Parameters
+    ----------
+    node_local
+        Stores on disks are copies, and the archive has the stores.
+
+    Notes
+    -----
     Of a catalogue that is not known to be whole, nothing is said to be left over: it may be of an application that is
     in use. Names are never guessed by a prefix: `a-b-c-changelog` may be of application `a`, or of `a-b`, which may be
     one of Kafka Streams.
@@ -106,7 +122,9 @@ def find_drift(where: Installation, service_id: str, view: View, topics: Topics)
     for name, entry in entries.items():
         result += _external(entry, there)
         for topic in needed[name]:
-            result += _internal(entry, topic, there.get(topic.name), configs)
+            items = _internal(entry, topic, there.get(topic.name), configs)
+            lost = partial(_with_advice, where.state_dir.absolute(), topics, entry, there, node_local=node_local)
+            result += map(lost, items)
     if view.health is not Health.RUNNING:
         return result
     servers = where.bootstrap_servers
@@ -161,7 +179,8 @@ def repair(drift: Drift, topics: Topics, metastore: Metastore) -> None:
         If only people can mend it.
     """
     if drift.remedy is Remedy.BY_HAND:
-        raise InputError(f"{drift.subject} cannot be repaired without losing data: {drift.todo}")
+        step = drift.advice
+        raise InputError(message(drift.subject, step) if step else f"{drift.subject} cannot be repaired: {drift.todo}")
     if not drift.application:
         topics.set_config(drift.subject, CONFIG)
         return
@@ -204,7 +223,7 @@ def _internal(
 ) -> list[Drift]:
     application, recorded = entry.definition.name, (entry.topics or {}).get(topic.name)
     expected = f"id {recorded}" if recorded else "an id in the catalogue"
-    lost = "stores built from the old topic are then REPLACED"
+    lost = "stores elsewhere that were built from the old topic are then REPLACED"
     if topic.config is REPARTITION_CONFIG:
         lost = "records of the old topic that were not processed are lost"
     if topic.config is OFFSETS_CONFIG:
@@ -228,6 +247,19 @@ def _internal(
         todo = f"record the new id; {lost}"
         return [Drift(Kind.REPLACED, topic.name, application, expected, now, Remedy.ASK, todo), *drift]
     return drift
+
+
+def _with_advice(
+    state_dir: Path, topics: Topics, entry: Entry, there: Mapping[str, Topic], item: Drift, *, node_local: bool
+) -> Drift:
+    """Add the next step to a lost changelog. If only its stores have its rows, no repair adopts another topic."""
+    if item.remedy is not Remedy.ASK or item.kind not in (Kind.MISSING, Kind.REPLACED):
+        return item
+    found = there.get(item.subject)
+    step = advise_on_changelog(state_dir, topics, entry, item.subject, found, node_local=node_local)
+    if step is None or step.situation not in KEEPS_STORES:
+        return replace(item, advice=step)
+    return replace(item, advice=step, remedy=Remedy.BY_HAND, todo=step.sentence)
 
 
 def _wrong_partitions(found: Topic, application: str, count: int) -> Drift:

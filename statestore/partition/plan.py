@@ -11,7 +11,9 @@ from typing import Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
+from statestore.advice import message
 from statestore.errors import InputError, LockedError, StateStoreError
+from statestore.partition.advice import advise
 from statestore.partition.facts import NO_ARCHIVE, UNASKED, ArchiveFacts, Facts, Needs, Open, Question, RebuildLoss
 from statestore.partition.spec import StorePartitionSpec
 from statestore.partition.verdict import LACKS_VERSIONS, Verdict
@@ -547,8 +549,9 @@ def _refused(facts: Facts, verdict: Verdict, request: Request) -> StateStoreErro
         return LockedError(_not_verified(facts, verdict))
     by_hand = not verdict.usable and (not verdict.rebuildable or verdict.loses)
     if by_hand and not (verdict.waits_for_loss and request.accept_loss):
-        advice = f"; {ACCEPT}" if verdict.waits_for_loss else ""
-        return InputError(f"{label} is {verdict.status} and needs a manual decision: {verdict.detail}{advice}")
+        step = advise(facts.spec, verdict, Action.BY_HAND)
+        assert step is not None, "what needs a decision has advice"
+        return InputError(message(str(label), step)).with_evidence(f"{verdict.status}: {verdict.detail}")
     if request.mode == "tail" and not verdict.usable:
         return InputError(f"{label} is {verdict.status}, which mode tail cannot repair. Use mode full")
     return None

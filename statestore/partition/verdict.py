@@ -149,8 +149,7 @@ def repartitioned(spec: StorePartitionSpec, tasks: int | None) -> Verdict | None
     expected = f"at least {spec.partition.partition + 1}" if tasks in (None, found) else str(tasks)
     detail = (
         f"changelog topic {spec.partition.topic} has {found} partitions, expected {expected}, one for each task: "
-        "keys are not in the partitions of their tasks; recreate the topics with their former number of "
-        "partitions, or process the input again with a new application name"
+        "keys are not in the partitions of their tasks"
     )
     return Verdict(Status.REPARTITIONED, detail, rebuildable=False)
 

@@ -13,7 +13,7 @@ from statestore.reports import Action, VerifyRow
 def as_acknowledged(row: VerifyRow, why: str) -> VerifyRow:
     """Return the row of a store that a user has acknowledged: no action is needed."""
     detail = "; ".join(filter(None, [why, row.detail]))
-    return row.model_copy(update={"acknowledged": why, "action": Action.NONE, "detail": detail})
+    return row.model_copy(update={"acknowledged": why, "action": Action.NONE, "detail": detail, "advice": None})
 
 
 def with_acknowledged(rows: Iterable[VerifyRow], state_dir: Path) -> list[VerifyRow]:

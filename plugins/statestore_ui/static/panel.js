@@ -3,7 +3,8 @@
 import { history, url } from "./data.js";
 import { Ago, Badge, RunLink, duration, h, number, size } from "./parts.js";
 import { Plot } from "./plot.js";
-import { label, onlyThis } from "./table.js";
+import { label } from "./table.js";
+import { StartButton } from "./start-button.js";
 
 const { useEffect, useRef, useState } = globalThis.React;
 
@@ -18,14 +19,14 @@ export function Panel({ row, restoring, now, onClose, onStart }) {
     h("header", null, h("h3", null, label(row)), h("button", { className: "ss-close", ref: close, "aria-label": "Close", onClick: onClose }, "×")),
     h("p", null, h(Badge, { level: row.level, word: row.word })),
     h("p", { className: "ss-action" }, progress ? "A restore is in progress. No action is needed until it ends." : row.action),
+    !progress && row.command && h("p", null, "Command: ", h("code", null, row.command)),
     row.detail && h("p", { className: "ss-detail" }, row.detail),
     row.validate?.rollback && h("p", null, "To put the replaced store back: ", h("code", null, row.validate.rollback)),
     h(
       "p",
       { className: "ss-buttons" },
-      h("button", { className: "ss-button", onClick: () => onStart("restore", onlyThis(row)) }, "Restore…"),
-      h("button", { className: "ss-button", onClick: () => onStart("verify", { application: row.application }) }, "Verify…"),
-      h("button", { className: "ss-button", onClick: () => onStart("process", { application: row.application }) }, "Process…"),
+      !progress && row.button && h(StartButton, { row, name: row.button, primary: true, onStart }),
+      ["restore", "verify", "process"].filter((name) => progress || name !== row.button).map((name) => h(StartButton, { key: name, row, name, onStart })),
     ),
     h("dl", null, facts(row).map(([name, value]) => [h("dt", { key: name }, name), h("dd", { key: `${name}=` }, value)])),
     row.restore_point && h(RestorePoint, { point: row.restore_point, now }),

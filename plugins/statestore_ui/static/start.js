@@ -13,6 +13,7 @@ const FORMS = {
   restore: { title: "Restore", start: "Start the restore", about: "Each new store is built beside the live one, checked, and swapped in. Healthy stores are skipped." },
   verify: { title: "Verify", start: "Start the verification", about: "Compares the stores of the application with their changelogs and changes nothing. If a restore helps, it starts one." },
   process: { title: "Process", start: "Start processing", about: "Reads the input up to its current end and brings the stores of the application up to date, exactly once." },
+  rewrite: { title: "Rewrite", start: "Start the rewrite", about: "Shows the plan, and waits for approval before it writes. Stop the application first." },
 };
 
 /** The DAG of a job; an application may have one of its own for `process`. */

@@ -1,6 +1,7 @@
 // The table of store partitions. Only the rows that can be seen are in the page, so 100,000 scroll as lightly as ten.
 
 import { url } from "./data.js";
+import { StartButton } from "./start-button.js";
 import { Ago, Badge, Bar, RunLink, h, number, stop } from "./parts.js";
 
 const { useEffect, useRef, useState } = globalThis.React;
@@ -69,15 +70,10 @@ function Verdict({ row, now }) {
   return h("span", { className: mark }, verdict, " ", h("span", { className: "ss-muted" }, h(LastRun, { row, job: "validate", now })));
 }
 
-/** What a form is filled in with for one store partition. */
-export const onlyThis = (row) => ({ application: row.application, stores: [row.store], partitions: [Number(row.task.split("_").pop())] });
-
 function RestoreButton({ row, onStart }) {
-  return h(
-    "button",
-    { className: "ss-button ss-small", "aria-label": `Restore ${label(row)}`, onClick: (event) => (stop(event), onStart("restore", onlyThis(row))) },
-    "Restore…",
-  );
+  const name = row.button === "reseed" ? "reseed" : "restore";
+  const title = `${name === "reseed" ? "Reseed" : "Restore"} ${label(row)}`;
+  return h(StartButton, { row, name, small: true, title, onStart });
 }
 
 export function Table({ total, row, look, chosen, order, onOrder, onChoose, ...at }) {

@@ -124,7 +124,10 @@ def find_drift(
         for topic in needed[name]:
             items = _internal(entry, topic, there.get(topic.name), configs)
             lost = partial(_with_advice, where.state_dir.absolute(), topics, entry, there, node_local=node_local)
-            result += map(lost, items)
+            found = [*map(lost, items)]
+            # Settings of a topic that a reseed makes anew do not matter.
+            kept = [item for item in found if item.advice is not None and item.remedy is Remedy.BY_HAND]
+            result += kept or found
     if view.health is not Health.RUNNING:
         return result
     servers = where.bootstrap_servers

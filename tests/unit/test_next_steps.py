@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from statestore.advice import Situation, Target, advice
 from statestore.cli import next_steps, output
 from statestore.cli.selection import Chosen
 from statestore.reports import (
     Action,
     Failure,
-    Loss,
     ProcessRow,
     RestorePlanRow,
     RestoreRow,
@@ -24,8 +24,9 @@ from statestore.reports import (
 CHOSEN = Chosen(("shop",), (), [], [])
 
 
-def row(task: str, status: Status, action: Action) -> VerifyRow:
-    return VerifyRow(application="shop", store="totals", task=task, status=status, action=action)
+def row(task: str, status: Status, action: Action, situation: Situation | None = None) -> VerifyRow:
+    step = None if situation is None else advice(situation, Target("shop", "totals", task))
+    return VerifyRow(application="shop", store="totals", task=task, status=status, action=action, advice=step)
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def commands(steps: list[next_steps.Step]) -> list[str]:
 
 
 def test_what_a_verification_found_is_restored_where_it_was_found(typed):
-    missing = row("0_1", Status.MISSING, Action.FULL)
+    missing = row("0_1", Status.MISSING, Action.FULL, Situation.DAMAGED)
     assert next_steps.after_verify([row("0_0", Status.OK, Action.NONE)], None) == []
     assert commands(next_steps.after_verify([missing], None)) == ["statestore restore --application shop"]
     typed("verify", "shop/totals", "--state-dir=/s s", "--retention", "w=7d", "--here-only", "--store", "w:kind=window")
@@ -52,7 +53,7 @@ def test_what_a_verification_found_is_restored_where_it_was_found(typed):
 
 
 def test_what_only_a_report_tells_is_restored_from_it(typed):
-    diverged = row("0_1", Status.DIVERGED, Action.FULL)
+    diverged = row("0_1", Status.DIVERGED, Action.FULL, Situation.ROWS_DIFFER)
     assert commands(next_steps.after_verify([diverged], Path("/r/verify/a.json"))) == [
         "statestore restore --application shop --verify-report /r/verify/a.json"
     ]
@@ -62,13 +63,28 @@ def test_what_only_a_report_tells_is_restored_from_it(typed):
     ]
 
 
-def test_a_lost_changelog_and_a_store_in_use_have_steps_of_their_own(typed):
-    ahead = row("0_2", Status.AHEAD, Action.BY_HAND).model_copy(update={"loss": Loss.LIKELY})
-    rows = [row("0_0", Status.REPLACED, Action.BY_HAND), row("0_1", Status.LOCKED, Action.LATER), ahead]
+def test_each_situation_has_one_step_with_its_sentence(typed):
+    typed("verify", "--state-dir", "/s", "--here-only")
+    rows = [
+        row("0_0", Status.REPLACED, Action.BY_HAND, Situation.CHANGELOG_RECREATED),
+        row("0_3", Status.REPLACED, Action.BY_HAND, Situation.CHANGELOG_RECREATED),
+        row("0_1", Status.LOCKED, Action.LATER, Situation.IN_USE),
+        row("0_2", Status.AHEAD, Action.BY_HAND, Situation.LOG_CUT),
+        row("0_4", Status.REPARTITIONED, Action.BY_HAND, Situation.REPARTITIONED),
+    ]
+    steps = next_steps.after_verify(rows, None)
+    assert commands(steps) == [
+        "statestore rewrite reseed --application shop --store totals --state-dir /s",
+        "statestore verify shop/totals/0_1 --state-dir /s --here-only",
+        "statestore restore shop/totals/0_2 --accept-loss --state-dir /s --here-only",
+    ]
+    assert [what for _, what in steps] == [rows[at].advice.sentence for at in (0, 2, 3)]
+
+
+def test_many_store_partitions_in_one_situation_are_named_by_their_application(typed):
+    rows = [row(f"0_{task}", Status.AHEAD, Action.BY_HAND, Situation.LOG_CUT) for task in range(6)]
     assert commands(next_steps.after_verify(rows, None)) == [
-        "statestore rewrite reseed --application shop --store totals --dry-run",
-        "statestore restore shop/totals/0_2 --dry-run",
-        "statestore verify",
+        "statestore restore --application shop --store totals --accept-loss"
     ]
 
 

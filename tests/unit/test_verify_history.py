@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from statestore.errors import InputError
-from statestore.reports import Action, Contents, DifferingKey, RestorePoint, Status, VerifyReport, VerifyRow
+from statestore.reports import Action, Advice, Contents, DifferingKey, RestorePoint, Status, VerifyReport, VerifyRow
 from statestore.verification.history import SCHEMA, history_dir, read_history, write_history
 
 DIVERGED = VerifyRow(
@@ -23,6 +23,10 @@ DIVERGED = VerifyRow(
     end=6,
     lag=0,
     topic_id="id",
+    store_topic_id="id",
+    advice=Advice(
+        situation="rows differ", sentence="Restore it.", command="statestore restore app/s", button="restore"
+    ),
     sealed=False,
     keys=3,
     contents=Contents(equal=2, other_value=1, first=(DifferingKey(found="other value", key="6b", key_sha256="d"),)),
@@ -42,6 +46,7 @@ def test_there_is_no_history_before_the_first_run(tmp_path):
 def test_every_column_of_a_row_is_in_the_history(tmp_path):
     assert set(VerifyRow.model_fields) | {"run_id", "started_ms"} == set(SCHEMA.names)
     assert set(RestorePoint.model_fields) == {field.name for field in SCHEMA.field("restore_point").type}
+    assert set(Advice.model_fields) == {field.name for field in SCHEMA.field("advice").type}
     assert set(Contents.model_fields) == {field.name for field in SCHEMA.field("contents").type}
     write_history(tmp_path, report("r", DIVERGED))
     [row] = read_history(tmp_path).to_pylist()

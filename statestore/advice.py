@@ -52,7 +52,7 @@ class Situation(StrEnum):
 
 
 class Target(NamedTuple):
-    """What a command is about.
+    """The store partition or input that a command names.
 
     Attributes
     ----------
@@ -248,7 +248,7 @@ def advice(situation: Situation, *targets: Target) -> Advice:
     Parameters
     ----------
     targets
-        What is concerned; a command names all of them.
+        The store partitions in this situation; the command names all of them.
     """
     text = _TEXTS[situation]
     return Advice(
@@ -260,12 +260,12 @@ def advice(situation: Situation, *targets: Target) -> Advice:
 
 
 def of_action(action: Action) -> Advice | None:
-    """Return the sentence for a row of which only the action is known; None if nothing is to be done."""
+    """Return the advice for a row with an action but no situation; None if no action is needed."""
     return None if action is Action.NONE else advice(_BY_ACTION[action])
 
 
 def message(what: str, step: Advice) -> str:
-    """Return the message of an error: what it is about, the advice, and the command."""
+    """Return the message of an error: its subject, the advice, and the command."""
     said = f"{what}: {step.sentence}"
     return said if step.command is None else f"{said} Next: {step.command}"
 

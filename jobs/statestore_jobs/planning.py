@@ -57,7 +57,7 @@ def prepare(
     claims
         Claims read before. If None, they are read now. Before a claim is written, it is read again.
     state_dir
-        Stores here can be the last copy of what a lost changelog had; None if it cannot be looked at.
+        Stores in this directory can be the last copy of a lost changelog's rows; None if it is not visible here.
     node_local
         Stores on disks are copies, and the archive has the stores.
 

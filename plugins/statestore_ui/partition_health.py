@@ -75,7 +75,7 @@ class Standing(NamedTuple):
     action
         The one thing to do.
     command, button
-        The command that does it, and the form on this page that does the same; None if there is none.
+        The command, and the form on this page that does the same; None if neither helps.
     verified
         Whether offsets and rows of the last verification are still its own.
     judged

@@ -60,7 +60,7 @@ def after_verify(rows: Sequence[VerifyRow], report: Location | None, *, named: b
     return steps
 
 
-#: Situations of which one `restore` repairs all.
+#: Situations that one `restore` repairs together.
 _RESTORED = ("behind", "damaged", "rows differ", "snapshot has all")
 
 
@@ -78,7 +78,7 @@ def _advised(situation: Situation, rows: Sequence[VerifyRow], report: Location |
     what = sentences.pop() if len(sentences) == 1 else f"restore {_count(rows)}"
     if not any(row.status.is_found_by_rows for row in rows):
         return [(_command("restore", *which), what)]
-    found = "found.json" if report is None else str(report)  # what only deep verification finds
+    found = "found.json" if report is None else str(report)  # found only by deep verification
     step = (_command("restore", *which, "--verify-report", found), what)
     if report is not None:
         return [step]

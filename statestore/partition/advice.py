@@ -26,7 +26,7 @@ def advise(spec: StorePartitionSpec, verdict: Verdict, action: Action, *, writte
     Parameters
     ----------
     action
-        What the default request does (`plan.advised`).
+        The action of the default request (`plan.advised`).
     written
         As of `is_written`; None if not asked: then only the log of this store partition is looked at.
     """

@@ -46,7 +46,7 @@ def stopped(lost: Lost) -> TopicMismatchError:
     """Return the error with which the job `process` stops before its tasks."""
     entry = lost.command.catalogue.entry(lost.app.name)
     with pytest.raises(TopicMismatchError) as raised:
-        prepare(Topics(lost.app.servers, 60), lost.command.metastore, [entry], lost.app.state_dir)
+        prepare(Topics(lost.app.servers, 60), lost.command.metastore, [entry], state_dir=lost.app.state_dir)
     return raised.value
 
 

@@ -37,6 +37,7 @@ class Situation(StrEnum):
     LOG_CUT = "changelog cut"
     DAMAGED_AND_LOSING = "damaged, and a rebuild loses data"
     IN_MEMORY = "in memory, and its changelog lost data"
+    ROWS_DIFFER_AND_LOSING = "rows differ, and a rebuild loses data"
     INSTALLED_DIVERGED = "manually installed, and rows differ"
     REPARTITIONED = "repartitioned"
     UNKNOWN_FORMAT = "unknown format"
@@ -181,6 +182,12 @@ _TEXTS: dict[Situation, _Text] = {
     Situation.IN_MEMORY: _Text(
         "The changelog has lost rows of this in-memory store. Run process once, and accept the loss.",
         "STATESTORE_ACCEPT_LOSS=true statestore process --application {application}",
+    ),
+    Situation.ROWS_DIFFER_AND_LOSING: _Text(
+        "The rows of the store are not those of its changelog, which has lost some. Back up the store, then restore it "
+        "and accept the loss.",
+        f"{_DIVERGED} --accept-loss",
+        "restore",
     ),
     Situation.INSTALLED_DIVERGED: _Text(
         "The store was installed manually, and its rows are not those of its changelog. Keep it, or restore it and "

@@ -65,6 +65,8 @@ def _of_loss(spec: StorePartitionSpec, verdict: Verdict, *, written: bool | None
     assert loss is not None
     if loss.status is Status.DIVERGED:
         return Situation.INSTALLED_DIVERGED
+    if verdict.status.is_found_by_rows:
+        return Situation.ROWS_DIFFER_AND_LOSING
     if is_log_lost(verdict):
         gone = verdict.holds_nothing or verdict.status is Status.MISSING
         if gone:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, NoReturn
 
@@ -34,6 +35,8 @@ from statestore.partition.needed_offsets import advanced_need, recorded_need
 from statestore.partition.plan import Plan, Request, plan
 from statestore.partition.quarantine import keep_set_aside
 from statestore.partition.replacement import require_tombstones
+from statestore.partition.restore_point_advice import DECIDED_BY_SNAPSHOTS, with_restore_point
+from statestore.partition.restore_points import restore_points
 from statestore.partition.verdict import Verdict, judge, unread, with_loss
 from statestore.reports import Action, Loss, Status, StoreFigures
 from statestore.statedir.context import forget_mode, store_context
@@ -399,6 +402,10 @@ class TaskStore:
         written = is_written(spec) if is_log_lost(verdict) else None
         step = advise(spec, verdict._replace(rebuildable=True), Action.BY_HAND, written=written)
         assert step is not None, "a refused store has advice"
+        if spec.home.has_archive and step.situation in DECIDED_BY_SNAPSHOTS:
+            with suppress(ArchiveUnavailableError, ArchiveAccessError):
+                [point] = restore_points([spec], look_at_files=False)
+                step = step if point is None else with_restore_point(spec, step, point)
         evidence = [reason or verdict.detail, f"a rebuild would lose data ({lost.status}: {lost.why})"]
         if lost.status is Status.REPLACED:  # a person may have deleted the changelog to start over
             own, offsets = spec.paths.own_dir.parent, self._task.offsets.topic

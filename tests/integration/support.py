@@ -27,7 +27,7 @@ from statestore.metastore.view import Pin
 from statestore.model import StoreFormat, TaskId, TopicPartition, changelog_topic, input_offsets_topic
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.recovery.restore import RestoreSpec, restore
-from statestore.reports import ProcessRow, RestoreRow, VerifyRow
+from statestore.reports import Failure, ProcessRow, RestoreRow, VerifyRow
 from statestore.requests.restore import CheckDepth, RestoreRequest
 from statestore.stores.open import open_key_value_store
 from statestore.tasks import BYTES, InputRecords, ProcessorContext, Record, ValueAndTimestamp, aggregate
@@ -311,10 +311,14 @@ class Application:
 
     def fails(self, kind: str, **changes: Any) -> str:
         """Run the task, which must fail for this kind of error, and return its message."""
+        return self.failure(kind, **changes).message
+
+    def failure(self, kind: str, **changes: Any) -> Failure:
+        """Run the task, which must fail for this kind of error, and return the failure with its evidence."""
         failure = self.run(**changes).failure
         assert failure is not None
         assert failure.kind == kind, failure
-        return failure.message
+        return failure
 
     def process(self, rows: Iterable[Row] = (), timestamp: int = T0) -> ProcessRow:
         """Send input and run the task, which must succeed."""

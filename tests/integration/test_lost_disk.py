@@ -126,7 +126,7 @@ class OnDisk(Archived):
         before = self.log_end()
         row = self.run()
         assert row.failure is not None
-        assert "its changelog begins at offset" in row.failure.message
+        assert "its changelog begins at offset" in row.failure.evidence
         assert "--accept-loss" in row.failure.message
         assert self.log_end() == before
 
@@ -504,9 +504,9 @@ def test_a_deliberate_reset_is_completed_as_the_error_says(bootstrap_servers: st
     for topic in (app.changelog, app.input):
         broker.delete_topic(bootstrap_servers, topic)
         create_topic(bootstrap_servers, topic, 1, DELETED)
-    message = app.fails("ChangelogReplacedError")
+    evidence = app.failure("ChangelogReplacedError").evidence
     own, offsets = app.store_spec().paths.own_dir.parent, app.task_spec().offsets.topic
-    assert message.endswith(f"to start over, delete {own} and topic {offsets} as well")
+    assert evidence.endswith(f"to start over instead, delete {own} and topic {offsets} as well")
     shutil.rmtree(own)
     broker.delete_topic(bootstrap_servers, offsets)
     create_topic(bootstrap_servers, offsets, 1, OFFSETS_CONFIG)

@@ -16,6 +16,7 @@ from statestore.definitions.store import StoreDefinition
 from statestore.errors import DiskSpaceError, InputError
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.model import StoreFormat
+from statestore.partition.advice import reseed_refused
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import restore
 from statestore.reports import Status
@@ -80,8 +81,11 @@ def lost(
     """Lose the changelog, and say what the store is then."""
     broker.delete_topic(application.servers, application.changelog)
     store = as_kind(application.store_spec(**changes), definition)
-    status, detail = deep(store)
-    assert (status, "`statestore rewrite reseed`" in detail) == (Status.REPLACED, True)
+    found = verify(store, VerifyOptions("deep"))
+    assert found.status is Status.REPLACED
+    assert found.advice is not None
+    reseeds = reseed_refused(store) is None and not store.home.in_archive
+    assert ("rewrite reseed" in (found.advice.command or "")) is reseeds
     return store
 
 

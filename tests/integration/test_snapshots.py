@@ -342,7 +342,7 @@ def test_a_store_that_is_begun_anew_does_not_take_the_place_of_snapshots_with_mo
     delete_topic(archived.servers, archived.changelog)
     create_topic(archived.servers, archived.changelog, 1, CHANGELOG_CONFIG)
     archived.send([(b"new", b"value")])
-    assert "--accept-loss" in archived.fails("ChangelogReplacedError")
+    assert f"--mode as-of --snapshot {names[-1]}" in archived.fails("ChangelogReplacedError")
     assert archived.snapshots() == names
     assert not archived.live.exists()
     assert archived.restored("auto", accept_loss=True).keys == 0

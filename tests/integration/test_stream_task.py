@@ -323,8 +323,8 @@ def test_r17_the_position_in_an_input_that_was_made_anew_is_of_other_records(app
     after = input_id()
     application.fails("InputOffsetError", input_id=after)
     for _ in range(2):
-        said = application.fails("InputOffsetError", input_id=after, resume_from_position=True)
-        assert f"expected the topic id {before}, found {after}" in said
+        failure = application.failure("InputOffsetError", input_id=after, resume_from_position=True)
+        assert f"expected the topic id {before}, found {after}" in failure.evidence
         shutil.rmtree(application.state_dir)  # the changelog has the position, too
     commit_offsets(application.servers, application.name, {TopicPartition(application.input, 0): GroupOffset(0)})
     assert application.run(input_id=after).records_in == len(INPUT) + len(LATER)
@@ -382,7 +382,8 @@ def test_r17_a_log_that_ends_without_a_position_cannot_be_gone_on_from(
     application.send(LATER)
     shutil.rmtree(application.state_dir)
     log = consume(application.servers, application.changelog)
-    assert f"position of {STORE} is unknown" in application.fails("InputOffsetError", resume_from_position=True)
+    failure = application.failure("InputOffsetError", resume_from_position=True)
+    assert f"without positions were replayed into {STORE}" in failure.evidence
     assert consume(application.servers, application.changelog) == log
 
 
@@ -405,7 +406,7 @@ def test_r17_input_that_no_longer_has_the_group_offset_stops(application: Applic
     application.process(INPUT)
     application.send(LATER)
     broker.delete_records(application.servers, application.input, 9)
-    assert "from offset 7" in application.fails("InputOffsetError")
+    assert "from offset 7" in application.failure("InputOffsetError").evidence
 
 
 # -- stores that cannot catch up, and those that can --------------------------------------------------------------
@@ -501,7 +502,7 @@ def test_r7_a_damaged_store_is_not_rebuilt_from_a_changelog_that_lost_what_it_ha
     before = {path: path.read_bytes() for path in application.live.iterdir()}
     row = application.run()
     assert row.failure.kind == {"start": "StoreBehindLogStartError", "end": "StoreAheadError"}[lost]
-    assert "run restore for it with --accept-loss" in row.failure.message
+    assert f"Next: statestore restore {application.name}/{STORE}/0_0 --accept-loss" in row.failure.message
     assert {path: path.read_bytes() for path in application.live.iterdir()} == before
     assert application.restore(accept_loss=True).outcome == "restored"
     assert application.run().failure is None

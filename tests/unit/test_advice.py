@@ -83,6 +83,7 @@ CASES = [
     (Situation.LOG_LOST_START_ARCHIVE, spec(archive=ARCHIVE), lost(Status.CORRUPT, Status.TRUNCATED)),
     (Situation.LOG_CUT, spec(), lost(Status.AHEAD, Status.AHEAD)),
     (Situation.IN_MEMORY, spec(store=IN_MEMORY), lost(Status.TRUNCATED, Status.TRUNCATED)),
+    (Situation.ROWS_DIFFER_AND_LOSING, spec(), lost(Status.DIVERGED, Status.TRUNCATED)),
     (Situation.INSTALLED_DIVERGED, spec(), lost(Status.DIVERGED, Status.DIVERGED)),
     (Situation.REPARTITIONED, spec(), Verdict(Status.REPARTITIONED, rebuildable=False)),
     (Situation.UNKNOWN_FORMAT, spec(), Verdict(Status.UNKNOWN_FORMAT, rebuildable=False)),

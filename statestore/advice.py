@@ -100,7 +100,7 @@ _TEXTS: dict[Situation, _Text] = {
     Situation.ROWS_DIFFER: _Text(
         "The rows of the store are not those of its changelog. Restore it with the report of a deep verification.",
         _DIVERGED,
-        "restore",
+        "verify",
     ),
     Situation.IN_USE: _Text(
         f"{NO_ACTION.removesuffix('.')}: the store was in use. The next verification checks it again.",
@@ -155,7 +155,6 @@ _TEXTS: dict[Situation, _Text] = {
         "The changelog topic was recreated, and only a snapshot has the rows of the store. Build the store from it in "
         "a separate directory.",
         "statestore restore {selection} --mode as-of --snapshot {snapshot} --target restored",
-        "restore",
     ),
     Situation.LOG_LOST_START: _Text(
         "The changelog has lost records that the store needs. Back up the store, then restore it and accept the loss.",
@@ -187,13 +186,11 @@ _TEXTS: dict[Situation, _Text] = {
         "The rows of the store are not those of its changelog, which has lost some. Back up the store, then restore it "
         "and accept the loss.",
         f"{_DIVERGED} --accept-loss",
-        "restore",
     ),
     Situation.INSTALLED_DIVERGED: _Text(
         "The store was installed manually, and its rows are not those of its changelog. Keep it, or restore it and "
         "accept the loss.",
         f"{_DIVERGED} --accept-loss",
-        "restore",
     ),
     Situation.REPARTITIONED: _Text(
         "The changelog does not have one partition for each task. Recreate the topic with its former number of "

@@ -109,7 +109,7 @@ def test_a_missing_changelog_is_named_and_not_made_again(service: Service) -> No
     service.prepare()
     delete_topic(service.servers, service.changelog)
     with pytest.raises(
-        TopicMismatchError, match="Neither the store nor its changelog topic exists.* Next: statestore drift --repair"
+        TopicMismatchError, match=r"Neither the store nor its changelog topic exists.* Next: statestore drift --repair"
     ):
         service.prepare()
     assert service.changelog not in service.topics.names()
@@ -123,7 +123,7 @@ def test_a_replaced_changelog_is_named_until_its_new_id_is_recorded(service: Ser
     delete_topic(service.servers, service.changelog)
     create_topic(service.servers, service.changelog, 2, CHANGELOG_CONFIG)
     new = service.topics.require(service.changelog).topic_id
-    with pytest.raises(TopicMismatchError, match="was recreated.* Next: statestore drift --repair") as raised:
+    with pytest.raises(TopicMismatchError, match=r"was recreated.* Next: statestore drift --repair") as raised:
         service.prepare()
     assert f"{service.changelog} was replaced: its id is {new}" in raised.value.evidence
     name = service.definition.name

@@ -7,6 +7,7 @@ import re
 import pytest
 from typer.main import get_command
 
+from statestore.advice import Situation, Target, advice
 from statestore.cli.app import app
 from statestore.config import Settings
 from statestore.reports import Action, Status
@@ -26,6 +27,19 @@ def first_cells(section: str) -> list[str]:
 
 def test_every_status_and_every_action_is_explained_once() -> None:
     assert sorted(first_cells("What each status means, and what to do")) == sorted([*Status, *Action])
+
+
+def test_the_table_of_next_steps_has_the_sentences_and_commands_of_the_code() -> None:
+    target = Target("APPLICATION", "STORE", "TASK", "SNAPSHOT", "BROKERS", "TOPIC:PARTITION")
+    expected = []
+    for situation in Situation:
+        step = advice(situation, target)
+        command = f"`{step.command}`" if step.command else ""
+        button = f"*{step.button.capitalize()}…*" if step.button else ""
+        expected.append(f"| {situation} | {step.sentence} | {command} | {button} |")
+    section = OPERATIONS.split("\n### The next step\n")[1].split("\n### ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")]
+    assert rows[1:] == expected
 
 
 def test_every_setting_that_the_code_reads_is_in_the_table_and_no_other() -> None:

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 from statestore_dags.row_summaries import headline, wants_restore, wants_validation
 
+from statestore.advice import Situation, Target, advice
 from statestore.config import load_settings
 from statestore.metastore.command_topic import topic_name
 from statestore.metastore.metastore import Metastore
@@ -150,6 +151,12 @@ def test_verify_of_a_damaged_store_is_red_tells_its_asset_and_triggers_one_resto
     runner.run("restore", restore.conf, RestoreReport(**HEAD, rows=(restored,)))
     assert runner.dag_run.state == "success"
     assert runner.chosen[1] == ["--verify-report", runner.calls[0][1]]
+
+
+def test_the_log_of_a_store_partition_has_the_next_step_of_its_row():
+    step = advice(Situation.CHANGELOG_RECREATED, Target("flight-delays", "aircraft", "0_0"))
+    row = store_row(VerifyRow, "0_0", status=Status.REPLACED, action=Action.BY_HAND, detail="ids", advice=step)
+    assert headline(row) == f"REPLACED, action: manual. ids. {step.sentence} Next: {step.command}"
 
 
 @pytest.mark.parametrize("action", Action)

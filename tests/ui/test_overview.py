@@ -14,6 +14,7 @@ from statestore_ui.partition_health import RESTORED, UNVERIFIED
 from statestore_ui.partition_pages import Question
 from statestore_ui.report_rows import Run
 
+from statestore.advice import Situation, Target, advice
 from statestore.errors import MetastoreDegradedError
 from statestore.metastore.definition_files import parse_definitions
 from statestore.reports import Failure, RestorePlanReport, RestorePlanRow, RestorePoint, Status, write_report
@@ -233,6 +234,17 @@ def test_a_store_that_is_the_last_copy_says_so(reports, show):
     assert (found["level"], found["loss"]) == ("good", "likely")
     assert "Do not delete this store" in found["action"]
     assert "the topic is another one" in found["detail"]
+
+
+def test_the_advice_of_a_verification_is_the_action_with_its_command_and_button(reports, show):
+    step = advice(Situation.CHANGELOG_RECREATED, Target("shop", "orders", "0_0"))
+    reports.verify([verify_row(status=Status.REPLACED, advice=step)], 1)
+    found = only_row(show())
+    assert (found["action"], found["command"], found["button"]) == (step.sentence, step.command, "reseed")
+    reports.restore([restored(outcome="failed", failure=FULL_DISK)], 2)
+    found = only_row(show())
+    assert "start the restore again" in found["action"]
+    assert ("command" not in found, found["button"]) == (True, "restore")
 
 
 # -- which reports say so ----------------------------------------------------------------------------------------------

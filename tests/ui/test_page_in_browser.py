@@ -10,6 +10,7 @@ import time
 import pytest
 from playwright.sync_api import expect
 
+from statestore.advice import Situation, Target, advice
 from statestore.objects.path import write_whole
 from statestore.reports import Failure, RestorePoint, Status
 from tests.ui import served
@@ -301,6 +302,21 @@ def clipped(page):
             [...document.querySelectorAll(".ss-page, .ss-dialog, .ss-panel, .ss-work, .ss-applications li")]
                 .filter(node => node.scrollWidth > node.clientWidth + 1).map(node => node.className));
     }""")
+
+
+def test_the_advised_button_opens_the_form_that_reseeds_the_changelog(person, laid):
+    step = advice(Situation.CHANGELOG_RECREATED, Target("shop", "orders", "0_0"))
+    laid.verify([verify_row(0, Status.REPLACED, advice=step)], 1)
+    page = person.open()
+    page.locator("tr[data-partition] .ss-name").first.click()
+    panel = page.get_by_role("complementary", name="shop/orders/0_0")
+    expect(panel).to_contain_text(step.sentence)
+    expect(panel).to_contain_text(step.command)
+    panel.get_by_role("button", name="Reseed…").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("What", exact=True)).to_have_value("reseed")
+    expect(dialog.get_by_label("Application", exact=True)).to_have_value("shop")
+    expect(dialog.get_by_label("Stores", exact=True)).to_have_value("orders")
 
 
 @pytest.mark.parametrize("person", ["light 390", "dark 390", "light 1440", "dark 1440"], indirect=True)

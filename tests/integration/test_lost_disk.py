@@ -127,7 +127,7 @@ class OnDisk(Archived):
         row = self.run()
         assert row.failure is not None
         assert "its changelog begins at offset" in row.failure.evidence
-        assert "--accept-loss" in row.failure.message
+        assert "Next: statestore restore" in row.failure.message
         assert self.log_end() == before
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from statestore.advice import Situation
 from statestore.archive.layout import BLOBS
 from statestore.archive.snapshots import histories, history, mark_suspect, read_snapshot
 from statestore.errors import InputError
@@ -17,11 +18,12 @@ from statestore.recovery.run import restore_specs
 from statestore.recovery.snapshot_building import snapshot_from_log
 from statestore.reports import Action, RestoreRow, Status, VerifyRow
 from statestore.requests.restore import RestoreRequest
+from statestore.rewrite.reseed import ReseedSpec, reseed
 from statestore.verification.check import verify_many
 from statestore.verification.options import VerifyOptions
 from statestore.verification.restore_points import with_restore_points
 from tests.integration.archived import ROWS, Archived
-from tests.integration.broker import create_topic, delete_records, delete_topic, set_topic_config
+from tests.integration.broker import T0, create_topic, delete_records, delete_topic, set_topic_config
 from tests.integration.command_line import command_on
 from tests.integration.support import CHANGELOG_CONFIG, Application
 
@@ -265,6 +267,30 @@ def test_a_snapshot_of_a_topic_that_is_gone_is_built_elsewhere_and_never_in_plac
     assert (row.failure, row.exact, row.snapshot) == (None, True, name)
     archived.state_dir = tmp_path / "then"
     assert archived.contents() == expected
+
+
+def test_the_only_copy_left_in_a_snapshot_is_built_elsewhere_as_advised(archived: Archived, tmp_path: Path) -> None:
+    archived.process(ROWS)
+    (name,) = archived.snapshots()
+    expected = archived.contents()
+    delete_topic(archived.servers, archived.changelog)
+    create_topic(archived.servers, archived.changelog, 1, CHANGELOG_CONFIG)
+    shutil.rmtree(archived.live)
+    found = verified(archived)
+    step = found.advice
+    assert (step.situation, found.action) == (Situation.ONLY_SNAPSHOT, Action.BY_HAND)
+    assert f"--mode as-of --snapshot {name} --target restored" in step.command
+    archived.send([(b"new", b"value")])
+    assert f"{step.sentence} Next: {step.command}" in archived.fails("ChangelogReplacedError")
+    row = restored(archived, mode="as-of", snapshot=name, target=tmp_path / "restored")
+    assert (row.failure, row.exact) == (None, True)
+    # The changelog is then written from this copy.
+    copy = archived.store_spec(state_dir=tmp_path / "restored")
+    with reseed(ReseedSpec([copy], 1, True, None, run_bytes=1 << 24, started_ms=T0)) as work:
+        work.carry_out(lambda topic: None)
+    row = restored(archived, accept_loss=True)
+    assert row.failure is None
+    assert archived.contents().keys() == expected.keys()
 
 
 @pytest.mark.long

@@ -5,6 +5,8 @@ It is the plan of the default request in words (`plan.advised`), and where that 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from statestore.advice import Situation, Target, advice
 from statestore.changelog.topics import Topics
 from statestore.definitions.store import StoreDefinition
@@ -121,6 +123,21 @@ def is_written(spec: StorePartitionSpec) -> bool:
         return False
     topics = Topics(spec.bootstrap_servers, spec.kafka_timeout_s)
     return has_records(topics, spec.changelog.topic, spec.changelog.partitions or spec.task.partition + 1)
+
+
+def written_logs(specs: Sequence[StorePartitionSpec], verdicts: Sequence[Verdict]) -> list[bool | None]:
+    """Return whether each lost changelog has records, asking once for each topic; None if the changelog is not lost."""
+    asked: dict[tuple[str, str], bool] = {}
+    found: list[bool | None] = []
+    for spec, verdict in zip(specs, verdicts, strict=True):
+        if spec.changelog is None or not is_log_lost(verdict):
+            found.append(None)
+            continue
+        key = (spec.bootstrap_servers, spec.changelog.topic)
+        if key not in asked:
+            asked[key] = is_written(spec)
+        found.append(asked[key])
+    return found
 
 
 def has_records(topics: Topics, topic: str, partitions: int) -> bool:

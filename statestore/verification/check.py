@@ -33,6 +33,7 @@ from statestore.errors import (
     StoreCorruptedError,
     of_os_error,
 )
+from statestore.partition.advice import written_logs
 from statestore.partition.archived import ArchivedStore, copied, look_into_archive
 from statestore.partition.facts import UNASKED, DiskFacts, Facts, RebuildLoss
 from statestore.partition.inspection import damaged_file, inspect
@@ -159,7 +160,7 @@ def check(spec: StorePartitionSpec, options: VerifyOptions = _SCAN, cluster: Clu
     """Verify one store partition, and return the row of a report; see `examine`."""
     started = time.monotonic()
     _, verdict = examine(spec, options, cluster)
-    return report_row(spec, verdict, options.depth, started)
+    return _row(spec, verdict, options, started)
 
 
 def examine(
@@ -202,7 +203,12 @@ def _verify(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) 
             _, verdict = examine(spec, replace(options, give_way=partial(give_way, spec.paths)), cluster)
     except (LockedError, InvalidStateError) as error:
         verdict = _unobserved(error)
-    return report_row(spec, verdict, options.depth, started)
+    return _row(spec, verdict, options, started)
+
+
+def _row(spec: StorePartitionSpec, verdict: Verdict, options: VerifyOptions, started: float) -> VerifyRow:
+    [written] = written_logs([spec], [verdict])
+    return report_row(spec, verdict, options.depth, started, written=written)
 
 
 def _read(facts: Facts, verdict: Verdict, options: VerifyOptions, cluster: Cluster) -> Verdict:
@@ -264,7 +270,7 @@ def check_archived(
     """Verify one store whose home is the archive; `cluster` as of `examine`."""
     started = time.monotonic()
     _, verdict = examine_archived(spec, options, cluster)
-    return report_row(spec, verdict, options.depth, started)
+    return _row(spec, verdict, options, started)
 
 
 def examine_archived(
@@ -350,7 +356,11 @@ def _rows(
 ) -> list[VerifyRow]:
     """Return the rows of store partitions that were verified together, each with its share of the time."""
     seconds = round((time.monotonic() - started) / max(len(specs), 1), 4)
-    rows = [report_row(spec, verdict, options.depth) for spec, verdict in zip(specs, verdicts, strict=True)]
+    written = written_logs(specs, verdicts)
+    rows = [
+        report_row(spec, verdict, options.depth, written=logged)
+        for spec, verdict, logged in zip(specs, verdicts, written, strict=True)
+    ]
     return [found.model_copy(update={"seconds": seconds}) for found in rows]
 
 

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import time
 
-from statestore.partition.advice import advise, is_log_lost, is_written
+from statestore.partition.advice import advise
 from statestore.partition.plan import advised
 from statestore.partition.spec import StorePartitionSpec
 from statestore.partition.verdict import Verdict
-from statestore.reports import Action, VerifyRow
+from statestore.reports import VerifyRow
 from statestore.requests.verify import Depth
 
 
-def report_row(spec: StorePartitionSpec, verdict: Verdict, depth: Depth, started: float | None = None) -> VerifyRow:
+def report_row(
+    spec: StorePartitionSpec,
+    verdict: Verdict,
+    depth: Depth,
+    started: float | None = None,
+    *,
+    written: bool | None = None,
+) -> VerifyRow:
     """Return the row of a report; its action is the plan of the default request.
 
     Parameters
     ----------
     started
         When the verification began, by `time.monotonic`.
+    written
+        As of `partition.advice.advise`.
     """
     loss, log, action = verdict.loss, verdict.log, advised(verdict)
-    written = is_written(spec) if action is Action.BY_HAND and log is not None and is_log_lost(verdict) else None
     return VerifyRow(
         application=spec.application,
         store=spec.store.name,

@@ -172,12 +172,13 @@ def test_a_plan_says_what_cannot_be_done_and_what_was_found(store, world):
     damaged(world, Status.REPLACED, rebuildable=False)
     failure = plan(store).failure
     assert (failure.kind, failure.retriable) == ("InputError", False)
-    assert "app/s/0_0 is REPLACED and needs a manual decision: behind" in failure.message
+    assert failure.message.startswith("app/s/0_0: ")
+    assert failure.evidence == "REPLACED: behind"
 
 
 def test_a_plan_is_told_whether_a_loss_is_accepted(store, world):
     damaged(world, Status.AHEAD, loss=RebuildLoss(Loss.LIKELY))
-    assert "add --accept-loss" in plan(store).failure.message
+    assert "--accept-loss" in plan(store).failure.message
     row = plan(store, accept_loss=True)
     assert (row.mode, row.failure) == ("full", None)
 

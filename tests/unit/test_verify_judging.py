@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from samples import WINDOW, store_partition
 
+from statestore.advice import Situation
 from statestore.changelog.epochs import Continuity, LogComparison, LogEnd
 from statestore.changelog.topics import LogRange
 from statestore.definitions.store import StoreDefinition
@@ -28,7 +29,6 @@ from statestore.partition.plan import advised
 from statestore.partition.replacement import staged_context
 from statestore.partition.verdict import (
     LACKS_VERSIONS,
-    RESEED,
     Verdict,
     damaged,
     judge,
@@ -143,8 +143,7 @@ def test_r10_a_changelog_needs_one_partition_for_each_task(partition, partitions
     assert (row.status, row.action) == (Status.REPARTITIONED, Action.BY_HAND)
     assert row.detail == (
         f"changelog topic app-s-changelog has {partitions} partitions, expected {expected}, one for each task: keys "
-        f"are not in the partitions of their tasks; recreate the topics with their former number of partitions, or "
-        f"process the input again with a new application name"
+        "are not in the partitions of their tasks"
     )
 
 
@@ -163,7 +162,8 @@ def test_without_a_changelog_a_store_that_is_or_was_there_is_for_a_person():
     row = judgement(seen(4), spec_=gone)
     assert (row.status, row.action, row.loss) == (Status.REPLACED, Action.BY_HAND, Loss.LIKELY)
     gone_for_good = "changelog topic app-s-changelog does not exist: there is nothing to rebuild the store from"
-    assert row.detail == f"{gone_for_good}; {RESEED}"
+    assert row.detail == gone_for_good
+    assert (row.advice.situation, row.store_topic_id) == (Situation.CHANGELOG_MISSING, RECORD.topic_id)
     row = judgement(DiskFacts(present=False, record=RECORD, known=LastKnown(True, 4, RECORD)), spec_=gone)
     assert (row.status, row.action, row.loss) == (Status.MISSING, Action.BY_HAND, Loss.LIKELY)
     assert row.detail == "/state/app/0_0/rocksdb/s does not exist, and neither does changelog topic app-s-changelog"
@@ -282,9 +282,12 @@ def test_an_older_format_is_told_with_how_its_rows_are_read():
 def test_a_topic_that_was_recreated_or_is_not_compacted_is_judged_as_such():
     other = RECORD.model_copy(update={"topic_id": "other"})
     assert judged(seen(9, record=other)) == (Status.REPLACED, Action.BY_HAND, None)
-    assert RESEED not in judgement(seen(9, record=other)).detail
+    row = judgement(seen(9, record=other))
+    assert (row.advice.situation, row.store_topic_id) == (Situation.RECREATED_WITH_RECORDS, "other")
     for record in (other, None):
-        assert f"nothing was ever logged to it: {RESEED}" in judgement(seen(9, record=record), log=NO_LOG).detail
+        row = judgement(seen(9, record=record), log=NO_LOG)
+        assert "nothing was ever logged to it" in row.detail
+        assert row.advice.situation == Situation.CHANGELOG_RECREATED
     assert judged(seen(9, record=None)) == (Status.OK, Action.NONE, 0)
     assert judged(seen(4, record=None), first=7) == (Status.LAGGING, Action.FULL, 3)
     keeps_all = spec().changelog.model_copy(update={"compacted": False})

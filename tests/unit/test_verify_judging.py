@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from samples import WINDOW, store_partition
 
-from statestore.advice import Situation
+from statestore.advice import Situation, Target, advice
 from statestore.changelog.epochs import Continuity, LogComparison, LogEnd
 from statestore.changelog.topics import LogRange
 from statestore.definitions.store import StoreDefinition
@@ -239,6 +239,8 @@ def test_a_row_names_its_store_partition_and_has_the_evidence():
         action=Action.TAIL,
         detail="offsets 5 to 9 are to be read; first record at 7",
         topic_id="id",
+        store_topic_id="id",
+        advice=advice(Situation.BEHIND, Target("app", "s", "0_1")),
         committed=4,
         start=2,
         end=10,

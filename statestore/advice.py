@@ -25,6 +25,7 @@ class Situation(StrEnum):
     SNAPSHOT_HAS_ALL = "snapshot has all"
     CHANGELOG_RECREATED = "changelog recreated"
     CHANGELOG_MISSING = "changelog missing"
+    RESEED_INTERRUPTED = "reseed interrupted"
     RECREATED_WITH_RECORDS = "changelog recreated, with records"
     RECREATED_NO_RESEED = "changelog recreated, no reseed"
     MISSING_NO_RESEED = "changelog missing, no reseed"
@@ -120,6 +121,9 @@ _TEXTS: dict[Situation, _Text] = {
         "The changelog topic does not exist, and only the stores have its rows. Reseed the changelog from them.",
         _RESEED,
         "reseed",
+    ),
+    Situation.RESEED_INTERRUPTED: _Text(
+        "A reseed of the changelog was interrupted. Run it again before you start the application.", _RESEED, "reseed"
     ),
     Situation.RECREATED_WITH_RECORDS: _Text(
         "The changelog topic was recreated and has new records. Back up the store, then restore it and accept the "

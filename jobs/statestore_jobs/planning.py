@@ -86,8 +86,7 @@ def prepare(
             make_topics(topics, metastore, name)
         now = metastore.view().catalogue
     for entry in entries:
-        where = state_dir or Path("-")
-        _require_internal(topics, _with_topics_of(now, entry), where, node_local=node_local)
+        _require_internal(topics, _with_topics_of(now, entry), state_dir, node_local=node_local)
     write_claims(topics, unclaimed, metastore.service_id)
 
 
@@ -114,13 +113,14 @@ def _with_topics_of(now: Catalogue, entry: Entry) -> Entry:
     return entry.model_copy(update={"topics": {**(entry.topics or {}), **found}})
 
 
-def _require_internal(topics: Topics, entry: Entry, state_dir: Path, *, node_local: bool) -> None:
+def _require_internal(topics: Topics, entry: Entry, state_dir: Path | None, *, node_local: bool) -> None:
     """Require each internal topic by its id: one that was made anew would be an empty log for a store that has rows."""
     application, recorded = entry.definition, entry.topics or {}
     needed = internal_topics(application, entry.partitions)
     found = topics.describe(topic.name for topic in needed)
     problems = [problem for topic in needed if (problem := _problem(topic, found.get(topic.name), recorded))]
-    if problems and (lost := [name for name, wanted in recorded.items() if _is_lost(name, wanted, needed, found)]):
+    if state_dir is not None and problems:
+        lost = [name for name, wanted in recorded.items() if _is_lost(name, wanted, needed, found)]
         steps = [
             advise_on_changelog(state_dir.absolute(), topics, entry, name, found.get(name), node_local=node_local)
             for name in lost

@@ -51,7 +51,7 @@ def after_verify(rows: Sequence[VerifyRow], report: Location | None, *, named: b
         step = row.advice
         if step is not None and step.command is not None:
             what = step.situation if step.situation not in _RESTORED else Situation.DAMAGED
-            one_store = what in (Situation.CHANGELOG_RECREATED, Situation.CHANGELOG_MISSING, Situation.ONLY_SNAPSHOT)
+            one_store = what in _OF_ONE_STORE
             where = (row.application, row.store) if one_store else ("", "")
             groups.setdefault((what, *where), []).append(row)
     steps: list[Step] = []
@@ -60,6 +60,8 @@ def after_verify(rows: Sequence[VerifyRow], report: Location | None, *, named: b
     return steps
 
 
+#: Situations whose command names one store.
+_OF_ONE_STORE = ("changelog recreated", "changelog missing", "reseed interrupted", "only a snapshot is left")
 #: Situations that one `restore` repairs together.
 _RESTORED = ("behind", "damaged", "rows differ", "snapshot has all")
 

@@ -10,7 +10,7 @@ from statestore.definitions.application import Subtopology
 from statestore.definitions.store import StoreDefinition
 from statestore.metastore.commands import Entry
 from statestore.model import TaskId
-from statestore.partition.advice import has_records, of_lost_log, reseed_refused_of
+from statestore.partition.advice import has_records, is_reseeding, of_lost_log, reseed_refused_of
 from statestore.reports import Advice
 from statestore.statedir.paths import task_paths
 from statestore.statedir.record import read_record
@@ -18,7 +18,7 @@ from statestore.statedir.record import read_record
 #: A repair would give up rows that only the stores have, or it does not help.
 KEEPS_STORES = frozenset(
     {Situation.CHANGELOG_RECREATED, Situation.CHANGELOG_MISSING}
-    | {Situation.RECREATED_WITH_RECORDS, Situation.RECREATED_NO_RESEED}
+    | {Situation.RESEED_INTERRUPTED, Situation.RECREATED_WITH_RECORDS, Situation.RECREATED_NO_RESEED}
 )
 
 
@@ -55,6 +55,8 @@ def _situation(
     *,
     node_local: bool,
 ) -> Situation:
+    if is_reseeding(state_dir, entry.definition.name, store.name):
+        return Situation.RESEED_INTERRUPTED
     present, recorded = _former_stores(state_dir, entry, part, store, found)
     if present and not node_local:
         return of_lost_log(

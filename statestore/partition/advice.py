@@ -6,6 +6,8 @@ It is the plan of the default request in words (`plan.advised`), and where that 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 from statestore.advice import Situation, Target, advice
 from statestore.changelog.topics import Topics
@@ -14,6 +16,7 @@ from statestore.model import TopicPartition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.partition.verdict import Verdict
 from statestore.reports import Action, Advice, Loss, Status
+from statestore.statedir.paths import reseed_journal
 
 _BY_STATUS = {
     Status.REPARTITIONED: Situation.REPARTITIONED,
@@ -22,17 +25,32 @@ _BY_STATUS = {
 }
 
 
-def advise(spec: StorePartitionSpec, verdict: Verdict, action: Action, *, written: bool | None = None) -> Advice | None:
+class LostLog(NamedTuple):
+    """A changelog that was deleted or recreated.
+
+    Attributes
+    ----------
+    written
+        The recreated topic has, or had, records in any of its partitions, so that it cannot be reseeded.
+    reseeding
+        A reseed of it was interrupted on this machine, or is in progress.
+    """
+
+    written: bool
+    reseeding: bool = False
+
+
+def advise(spec: StorePartitionSpec, verdict: Verdict, action: Action, *, lost: LostLog | None = None) -> Advice | None:
     """Return the next step for a store partition; None if no action is needed.
 
     Parameters
     ----------
     action
         The action of the default request (`plan.advised`).
-    written
-        As of `is_written`; None if not asked: then only the log of this store partition is looked at.
+    lost
+        As of `lost_logs`; None if not asked: then only the log of this store partition is looked at.
     """
-    found = situation(spec, verdict, action, written=written)
+    found = situation(spec, verdict, action, lost=lost)
     return None if found is None else advice(found, target_of(spec))
 
 
@@ -42,7 +60,7 @@ def target_of(spec: StorePartitionSpec) -> Target:
 
 
 def situation(
-    spec: StorePartitionSpec, verdict: Verdict, action: Action, *, written: bool | None = None
+    spec: StorePartitionSpec, verdict: Verdict, action: Action, *, lost: LostLog | None = None
 ) -> Situation | None:
     """Return the situation of a store partition; None if no action is needed. Pure; see `advise`."""
     if action is Action.LATER:
@@ -55,10 +73,10 @@ def situation(
         return Situation.ROWS_DIFFER if verdict.status.is_found_by_rows else Situation.DAMAGED
     if verdict.status in _BY_STATUS:
         return _BY_STATUS[verdict.status]
-    return _of_loss(spec, verdict, written=written) if verdict.loses else _of_other(spec, verdict)
+    return _of_loss(spec, verdict, lost) if verdict.loses else _of_other(spec, verdict)
 
 
-def _of_loss(spec: StorePartitionSpec, verdict: Verdict, *, written: bool | None) -> Situation:
+def _of_loss(spec: StorePartitionSpec, verdict: Verdict, lost: LostLog | None) -> Situation:
     if spec.store.engine == "in_memory":
         return Situation.IN_MEMORY
     if spec.is_global:
@@ -69,6 +87,8 @@ def _of_loss(spec: StorePartitionSpec, verdict: Verdict, *, written: bool | None
         return Situation.INSTALLED_DIVERGED
     if verdict.status.is_found_by_rows:
         return Situation.ROWS_DIFFER_AND_LOSING
+    if lost is not None and lost.reseeding:
+        return Situation.RESEED_INTERRUPTED
     if is_log_lost(verdict):
         gone = verdict.holds_nothing or verdict.status is Status.MISSING
         if gone:
@@ -77,7 +97,7 @@ def _of_loss(spec: StorePartitionSpec, verdict: Verdict, *, written: bool | None
             return Situation.DAMAGED_AND_LOSING
         return of_lost_log(
             topic_exists=verdict.log is not None,
-            written=bool(verdict.log and verdict.log.high_watermark) if written is None else written,
+            written=bool(verdict.log and verdict.log.high_watermark) if lost is None else lost.written,
             reseeds=not spec.home.in_archive and reseed_refused(spec) is None,
         )
     if loss.status is Status.TRUNCATED:
@@ -125,19 +145,25 @@ def is_written(spec: StorePartitionSpec) -> bool:
     return has_records(topics, spec.changelog.topic, spec.changelog.partitions or spec.task.partition + 1)
 
 
-def written_logs(specs: Sequence[StorePartitionSpec], verdicts: Sequence[Verdict]) -> list[bool | None]:
-    """Return whether each lost changelog has records, asking once for each topic; None if the changelog is not lost."""
-    asked: dict[tuple[str, str], bool] = {}
-    found: list[bool | None] = []
+def lost_logs(specs: Sequence[StorePartitionSpec], verdicts: Sequence[Verdict]) -> list[LostLog | None]:
+    """Return the lost changelogs of store partitions, asking once for each topic; None if a changelog is not lost."""
+    asked: dict[tuple[str, str], LostLog] = {}
+    found: list[LostLog | None] = []
     for spec, verdict in zip(specs, verdicts, strict=True):
-        if spec.changelog is None or not is_log_lost(verdict):
+        if not is_log_lost(verdict):
             found.append(None)
             continue
-        key = (spec.bootstrap_servers, spec.changelog.topic)
+        key = (spec.bootstrap_servers, spec.partition.topic)
         if key not in asked:
-            asked[key] = is_written(spec)
+            reseeding = is_reseeding(spec.state_dir, spec.application, spec.store.name)
+            asked[key] = LostLog(is_written(spec), reseeding)
         found.append(asked[key])
     return found
+
+
+def is_reseeding(state_dir: Path, application: str, store: str) -> bool:
+    """Return whether a reseed of a store's changelog was interrupted on this machine, or is in progress."""
+    return reseed_journal(state_dir, application, store).exists()
 
 
 def has_records(topics: Topics, topic: str, partitions: int) -> bool:

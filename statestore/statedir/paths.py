@@ -41,6 +41,11 @@ def rewrite_journal(state_dir: Path, application: str) -> Path:
     return state_dir / OWN_DIRECTORY / check_name(application) / "rewrite.json"
 
 
+def reseed_journal(state_dir: Path, application: str, store: str) -> Path:
+    """Return the journal of a reseed of a store's changelog: it exists until the reseed has ended."""
+    return rewrite_journal(state_dir, application).with_name(f"reseed-{check_name(store)}.json")
+
+
 def rewrite_lock(state_dir: Path, application: str) -> Path:
     """Lock of who makes an application of the state of another; never removed."""
     return rewrite_journal(state_dir, application).with_name("rewrite.lock")

@@ -27,7 +27,7 @@ from statestore.errors import (
     StoreAheadError,
     StoreBehindLogStartError,
 )
-from statestore.partition.advice import advise, is_log_lost, is_written
+from statestore.partition.advice import advise, lost_logs
 from statestore.partition.archived import had_by_archive
 from statestore.partition.facts import NO_ARCHIVE, DiskFacts, Facts, LastKnown, LogFacts, Question, RebuildLoss
 from statestore.partition.inspection import inspect, known_of_store
@@ -399,8 +399,8 @@ class TaskStore:
     def _refuse(self, verdict: Verdict, lost: RebuildLoss, reason: str = "") -> NoReturn:
         """Raise the error that stops the task, with the same advice as `verify` gives."""
         spec = self._spec
-        written = is_written(spec) if is_log_lost(verdict) else None
-        step = advise(spec, verdict._replace(rebuildable=True), Action.BY_HAND, written=written)
+        [log] = lost_logs([spec], [verdict])
+        step = advise(spec, verdict._replace(rebuildable=True), Action.BY_HAND, lost=log)
         assert step is not None, "a refused store has advice"
         if spec.home.has_archive and step.situation in DECIDED_BY_SNAPSHOTS:
             with suppress(ArchiveUnavailableError, ArchiveAccessError):

@@ -33,7 +33,7 @@ from statestore.errors import (
     StoreCorruptedError,
     of_os_error,
 )
-from statestore.partition.advice import written_logs
+from statestore.partition.advice import lost_logs
 from statestore.partition.archived import ArchivedStore, copied, look_into_archive
 from statestore.partition.facts import UNASKED, DiskFacts, Facts, RebuildLoss
 from statestore.partition.inspection import damaged_file, inspect
@@ -207,8 +207,8 @@ def _verify(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) 
 
 
 def _row(spec: StorePartitionSpec, verdict: Verdict, options: VerifyOptions, started: float) -> VerifyRow:
-    [written] = written_logs([spec], [verdict])
-    return report_row(spec, verdict, options.depth, started, written=written)
+    [lost] = lost_logs([spec], [verdict])
+    return report_row(spec, verdict, options.depth, started, lost=lost)
 
 
 def _read(facts: Facts, verdict: Verdict, options: VerifyOptions, cluster: Cluster) -> Verdict:
@@ -356,10 +356,10 @@ def _rows(
 ) -> list[VerifyRow]:
     """Return the rows of store partitions that were verified together, each with its share of the time."""
     seconds = round((time.monotonic() - started) / max(len(specs), 1), 4)
-    written = written_logs(specs, verdicts)
+    lost = lost_logs(specs, verdicts)
     rows = [
-        report_row(spec, verdict, options.depth, written=logged)
-        for spec, verdict, logged in zip(specs, verdicts, written, strict=True)
+        report_row(spec, verdict, options.depth, lost=log)
+        for spec, verdict, log in zip(specs, verdicts, lost, strict=True)
     ]
     return [found.model_copy(update={"seconds": seconds}) for found in rows]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from statestore.partition.advice import advise
+from statestore.partition.advice import LostLog, advise
 from statestore.partition.plan import advised
 from statestore.partition.spec import StorePartitionSpec
 from statestore.partition.verdict import Verdict
@@ -18,7 +18,7 @@ def report_row(
     depth: Depth,
     started: float | None = None,
     *,
-    written: bool | None = None,
+    lost: LostLog | None = None,
 ) -> VerifyRow:
     """Return the row of a report; its action is the plan of the default request.
 
@@ -26,7 +26,7 @@ def report_row(
     ----------
     started
         When the verification began, by `time.monotonic`.
-    written
+    lost
         As of `partition.advice.advise`.
     """
     loss, log, action = verdict.loss, verdict.log, advised(verdict)
@@ -36,7 +36,7 @@ def report_row(
         task=str(spec.task),
         status=verdict.status,
         action=action,
-        advice=advise(spec, verdict, action, written=written),
+        advice=advise(spec, verdict, action, lost=lost),
         detail=verdict.detail,
         loss=None if loss is None else loss.loss,
         loss_detail="" if loss is None else loss.why,

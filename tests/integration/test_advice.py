@@ -102,6 +102,18 @@ def test_a_lost_changelog_has_one_next_step_everywhere_and_it_works(lost: Lost, 
     lost.assert_counts_on()
 
 
+def test_an_interrupted_reseed_is_run_again_and_no_repair_adopts_its_topic(lost: Lost) -> None:
+    rows, before = lost.rows(), lost.recorded
+    lost.lose(make_again=True)
+    lost.die("rewrite, batch sent")
+    step = assert_everybody_says(lost, Situation.RESEED_INTERRUPTED)
+    assert lost.command("drift", "--repair", "--yes").code == 1
+    assert lost.recorded == before
+    assert step.command is not None
+    assert lost.command(*shlex.split(step.command)[1:], "--yes").code == 0
+    lost.assert_whole(rows)
+
+
 def test_a_recreated_changelog_with_records_is_not_reseeded_and_the_accepted_loss_ends_it(lost: Lost) -> None:
     lost.lose(make_again=True)
     broker.produce(lost.app.servers, lost.app.changelog, [(b"new", b"row")], 1)

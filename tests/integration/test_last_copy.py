@@ -278,7 +278,7 @@ def test_what_a_cut_log_has_lost_is_still_needed_after_the_next_run(bootstrap_se
     (segment / "CURRENT").unlink()
     assert application.verify().action is Action.BY_HAND
     failure = application.run().failure
-    assert "needed from 0 on" in failure.message
+    assert "needed from 0 on" in failure.evidence
     kept.check_in_place()
 
 

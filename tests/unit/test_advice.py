@@ -14,7 +14,7 @@ from statestore.changelog.topics import LogRange
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import StateStoreError
 from statestore.model import TaskId
-from statestore.partition.advice import advise, situation
+from statestore.partition.advice import LostLog, advise, situation
 from statestore.partition.facts import RebuildLoss
 from statestore.partition.plan import advised
 from statestore.partition.spec import GLOBAL_TASK, ChangelogSpec, StorePartitionSpec
@@ -96,6 +96,7 @@ ELSEWHERE = {
     Situation.SNAPSHOT_HAS_ALL,
     Situation.ONLY_SNAPSHOT,
     Situation.TOPIC_NOT_RECORDED,
+    Situation.RESEED_INTERRUPTED,
     Situation.UNDETERMINED,
     *(each for each in Situation if each.name.startswith("INPUT_")),
 }
@@ -126,9 +127,16 @@ def test_every_situation_is_found_somewhere():
     assert {expected for expected, *_ in CASES if expected is not None} | ELSEWHERE == set(Situation)
 
 
+def test_an_interrupted_reseed_is_run_again_whatever_its_topic_has():
+    for verdict in (lost(Status.REPLACED, Status.REPLACED, EMPTY), lost(Status.CORRUPT, Status.REPLACED)):
+        for written in (True, False):
+            log = LostLog(written, reseeding=True)
+            assert situation(spec(), verdict, Action.BY_HAND, lost=log) == Situation.RESEED_INTERRUPTED
+
+
 def test_records_in_another_partition_of_a_recreated_changelog_rule_out_a_reseed():
     verdict = lost(Status.REPLACED, Status.REPLACED, EMPTY)
-    assert situation(spec(), verdict, Action.BY_HAND, written=True) == Situation.RECREATED_WITH_RECORDS
+    assert situation(spec(), verdict, Action.BY_HAND, lost=LostLog(written=True)) == Situation.RECREATED_WITH_RECORDS
 
 
 def test_commands_quote_names_and_select_many_store_partitions_by_their_store():

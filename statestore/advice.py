@@ -39,6 +39,9 @@ class Situation(StrEnum):
     DAMAGED_AND_LOSING = "damaged, and a rebuild loses data"
     IN_MEMORY = "in memory, and its changelog lost data"
     ROWS_DIFFER_AND_LOSING = "rows differ, and a rebuild loses data"
+    UNLOGGED = "no changelog"
+    UNLOGGED_LOST = "no changelog, and store lost or damaged"
+    UNLOGGED_LOST_ALONE = "no changelog, no snapshot, and store lost or damaged"
     INSTALLED_DIVERGED = "manually installed, and rows differ"
     REPARTITIONED = "repartitioned"
     UNKNOWN_FORMAT = "unknown format"
@@ -190,6 +193,15 @@ _TEXTS: dict[Situation, _Text] = {
         "The rows of the store are not those of its changelog, which has lost some. Back up the store, then restore it "
         "and accept the loss.",
         f"{_DIVERGED} --accept-loss",
+    ),
+    Situation.UNLOGGED: _Text("Do not delete this store: it has no changelog, so only a snapshot can replace it."),
+    Situation.UNLOGGED_LOST: _Text(
+        "The store has no changelog, so only a snapshot can replace it. Restore it.", _RESTORE, "restore"
+    ),
+    Situation.UNLOGGED_LOST_ALONE: _Text(
+        "The store has neither a changelog nor a snapshot. Remove it if it is damaged, then run process once and "
+        "accept the loss.",
+        "STATESTORE_ACCEPT_LOSS=true statestore process --application {application}",
     ),
     Situation.INSTALLED_DIVERGED: _Text(
         "The store was installed manually, and its rows are not those of its changelog. Keep it, or restore it and "

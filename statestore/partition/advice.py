@@ -66,7 +66,8 @@ def situation(
     if action is Action.LATER:
         return Situation.IN_USE
     if action is Action.NONE:
-        return Situation.LAST_COPY if verdict.loses else None
+        kept = Situation.LAST_COPY if spec.store.logged else Situation.UNLOGGED
+        return kept if verdict.loses else None
     if action is Action.TAIL:
         return Situation.BEHIND
     if action is Action.FULL:
@@ -77,6 +78,8 @@ def situation(
 
 
 def _of_loss(spec: StorePartitionSpec, verdict: Verdict, lost: LostLog | None) -> Situation:
+    if not spec.store.logged:
+        return Situation.UNLOGGED_LOST if spec.home.has_archive else Situation.UNLOGGED_LOST_ALONE
     if spec.store.engine == "in_memory":
         return Situation.IN_MEMORY
     if spec.is_global:

@@ -13,7 +13,7 @@ from statestore.statedir.record import read_record
 #: Situations in which a snapshot can be the last copy. `RECREATED_NO_RESEED`: only if the archive has the store.
 _LAST_COPY = (Situation.STORE_AND_LOG_GONE, Situation.RECREATED_NO_RESEED)
 #: Situations in which snapshots decide.
-DECIDED_BY_SNAPSHOTS = (Situation.LOG_LOST_START_ARCHIVE, *_LAST_COPY)
+DECIDED_BY_SNAPSHOTS = (Situation.LOG_LOST_START_ARCHIVE, Situation.UNLOGGED_LOST, *_LAST_COPY)
 
 
 def with_restore_point(spec: StorePartitionSpec, step: Advice, point: RestorePoint) -> Advice:
@@ -22,6 +22,8 @@ def with_restore_point(spec: StorePartitionSpec, step: Advice, point: RestorePoi
     if step.situation == Situation.LOG_LOST_START_ARCHIVE:
         found = Situation.SNAPSHOT_HAS_ALL if _covers(spec, point) else Situation.LOG_LOST_START
         return advice(found, target)
+    if step.situation == Situation.UNLOGGED_LOST:
+        return advice(Situation.UNLOGGED_LOST_ALONE, target) if point.snapshot is None else step
     gone = step.situation == Situation.STORE_AND_LOG_GONE or spec.home.in_archive
     if point.snapshot is None or step.situation not in _LAST_COPY or not gone:
         return step

@@ -38,7 +38,7 @@ from statestore.partition.replacement import require_tombstones
 from statestore.partition.restore_point_advice import DECIDED_BY_SNAPSHOTS, with_restore_point
 from statestore.partition.restore_points import restore_points
 from statestore.partition.verdict import Verdict, judge, unread, with_loss
-from statestore.reports import Action, Loss, Status, StoreFigures
+from statestore.reports import Action, Advice, Loss, Status, StoreFigures
 from statestore.statedir.context import forget_mode, store_context
 from statestore.statedir.record import (
     ExpiryCursor,
@@ -402,16 +402,21 @@ class TaskStore:
         [log] = lost_logs([spec], [verdict])
         step = advise(spec, verdict._replace(rebuildable=True), Action.BY_HAND, lost=log)
         assert step is not None, "a refused store has advice"
-        if spec.home.has_archive and step.situation in DECIDED_BY_SNAPSHOTS:
-            with suppress(ArchiveUnavailableError, ArchiveAccessError):
-                [point] = restore_points([spec], look_at_files=False)
-                step = step if point is None else with_restore_point(spec, step, point)
+        step = self._with_snapshots(step)
         evidence = [reason or verdict.detail, f"a rebuild would lose data ({lost.status}: {lost.why})"]
         if lost.status is Status.REPLACED:  # a person may have deleted the changelog to start over
             own, offsets = spec.paths.own_dir.parent, self._task.offsets.topic
             evidence.append(f"to start over instead, delete {own} and topic {offsets} as well")
         error = _REFUSED[lost.status](message(str(spec.store_partition), step))
         raise error.with_evidence("; ".join(filter(None, evidence)))
+
+    def _with_snapshots(self, step: Advice) -> Advice:
+        """Return the advice, given the snapshots of the store, if they decide and can be listed."""
+        if self._spec.home.has_archive and step.situation in DECIDED_BY_SNAPSHOTS:
+            with suppress(ArchiveUnavailableError, ArchiveAccessError):
+                [point] = restore_points([self._spec], look_at_files=False)
+                return step if point is None else with_restore_point(self._spec, step, point)
+        return step
 
     # -- at work --------------------------------------------------------------------------------------------------
 

@@ -14,10 +14,12 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from statestore import clock, kill_switch
+from statestore.advice import Situation, advice, message
 from statestore.archive.grown_from import beginning
 from statestore.durable import remove_durably, remove_tree, write_durably
 from statestore.errors import RebuildError, StoreCorruptedError
 from statestore.model import TopicPartition
+from statestore.partition.advice import target_of
 from statestore.partition.generations import newest_generation
 from statestore.partition.last_commit import LastCommit
 from statestore.statedir.context import forget_mode
@@ -133,12 +135,9 @@ class UnloggedTaskStore(TaskStore):
             self._refuse_unlogged(f"cannot be used ({error})")
 
     def _refuse_unlogged(self, what: str) -> NoReturn:
-        raise RebuildError(
-            f"store {self._name} of {self._spec.application} task {self._spec.task} {what}. It has no changelog "
-            "(logged: false), so only a snapshot can replace it: run restore for it, which uses the newest snapshot. "
-            "To begin with the store as it is, or with an empty one if it is missing, run process once with "
-            "STATESTORE_ACCEPT_LOSS=true; the input is not read again"
-        )
+        found = Situation.UNLOGGED_LOST if self._spec.home.has_archive else Situation.UNLOGGED_LOST_ALONE
+        step = self._with_snapshots(advice(found, target_of(self._spec)))
+        raise RebuildError(message(str(self._spec.store_partition), step)).with_evidence(what)
 
     @property
     def _inner(self) -> BuiltInBytes:  # type: ignore[type-arg]

@@ -71,7 +71,7 @@ def test_a_missing_store_stops_its_task_until_a_user_accepts_the_loss(bootstrap_
     application.process(INPUT)
     shutil.rmtree(application.live)
     application.send([(b"a", b"3")])
-    assert "is missing" in application.fails("RebuildError")
+    assert "is missing" in application.failure("RebuildError").evidence
     assert not application.live.exists()
     row = application.run(accept_loss=True)
     assert row.failure is None
@@ -90,7 +90,7 @@ def test_an_older_copy_is_not_used(bootstrap_servers: str, tmp_path: Path) -> No
     application.process([(b"a", b"3")])
     shutil.rmtree(application.state_dir)
     copy.rename(application.state_dir)
-    assert f"commit {kept(application)['unlogged'][STORE]} as the last" in application.fails("RebuildError")
+    assert f"commit {kept(application)['unlogged'][STORE]} as the last" in application.failure("RebuildError").evidence
     assert application.run(accept_loss=True).failure is None
     assert application.committed() == first
     assert kept(application)["unlogged"] == {STORE: first}
@@ -140,7 +140,7 @@ def test_commits_in_files_are_part_of_what_is_verified(bootstrap_servers: str, t
     intact = (commits / str(number)).read_bytes()
     (commits / str(number)).write_bytes(intact[:-3] + b"xyz")
     assert application.verify().status == Status.CORRUPT
-    assert "cannot be used" in application.fails("RebuildError")
+    assert "cannot be used" in application.failure("RebuildError").evidence
     assert numbers(commits) == [number]
     (commits / str(number)).unlink()
     row = application.verify()
@@ -181,7 +181,7 @@ def test_a_prepared_commit_of_another_copy_of_the_store_is_not_completed(
     shutil.rmtree(application.state_dir)
     copy.rename(application.state_dir)
     commits = application.task_spec().paths.commits(STORE)
-    assert "is not as it was committed" in application.fails("RebuildError")
+    assert "is not as it was committed" in application.failure("RebuildError").evidence
     assert len(prepared_commits(commits)) == 1  # nothing is removed before a user decides
     assert application.run(accept_loss=True).failure is None
     assert not commits.exists()

@@ -53,12 +53,24 @@ def lost(status: Status, cause: Status, log: LogRange | None = LOG, **fields) ->
 
 ARCHIVE = ArchiveSpec(url="file:///archive", cluster="c", timeout_s=1.0)
 VERSIONED = StoreDefinition(name="totals", kind="versioned", retention_ms=1_000)
+UNLOGGED = StoreDefinition(name="totals", logged=False)
 IN_MEMORY = StoreDefinition(name="totals", engine="in_memory")
 
 CASES = [
     (None, spec(), Verdict(Status.OK)),
     (None, spec(), Verdict(Status.MISSING, refills=True)),
     (Situation.LAST_COPY, spec(), lost(Status.OK, Status.TRUNCATED)),
+    (Situation.UNLOGGED, spec(store=UNLOGGED, changelog=None), lost(Status.UNLOGGED, Status.OK, None)),
+    (
+        Situation.UNLOGGED_LOST,
+        spec(store=UNLOGGED, changelog=None, archive=ARCHIVE),
+        lost(Status.MISSING, Status.OK, None, rebuildable=False),
+    ),
+    (
+        Situation.UNLOGGED_LOST_ALONE,
+        spec(store=UNLOGGED, changelog=None),
+        lost(Status.CORRUPT, Status.OK, None, rebuildable=False),
+    ),
     (Situation.BEHIND, spec(), Verdict(Status.LAGGING, catches_up=True)),
     (Situation.DAMAGED, spec(), Verdict(Status.CORRUPT, loss=RebuildLoss(Loss.UNPROVEN))),
     (Situation.ROWS_DIFFER, spec(), Verdict(Status.DIVERGED, loss=RebuildLoss(Loss.NONE))),

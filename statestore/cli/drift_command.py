@@ -1,4 +1,4 @@
-"""The command `drift`: what is not as the catalogue says, and mending of what can be mended without losing data."""
+"""The command `drift`: lists differences from the catalogue, and repairs those that a repair does not make worse."""
 
 from __future__ import annotations
 

@@ -511,6 +511,15 @@ class RestorePlanRow(StorePartitionRow):
     )
     disk_free: Int64 = 0
     seconds: float = Field(default=0.0, description="estimated from the report's records_per_s")
+    loss: Loss | None = Field(
+        default=None, description="what the new store may lack of the present one; None if nothing is to be done"
+    )
+    loss_detail: Text = Field(default="", description="what shows that something would or may be lacking")
+    begins: Text = Field(default="", description="why its snapshots would begin a generation; empty: they would not")
+    suspects: Text = Field(
+        default="", description="why the present snapshots would become suspect; empty: they would not"
+    )
+    publishes: bool = Field(default=False, description="whether a snapshot of the new store would be published")
     failure: Failure | None = Field(default=None, description="why it would be refused")
 
     @property

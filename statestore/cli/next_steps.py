@@ -100,10 +100,30 @@ def _with_place(command: str) -> str:
     return f"{command} {more}" if more and command.startswith("statestore") else command
 
 
-def after_plan(rows: Sequence[RestorePlanRow]) -> list[Step]:
-    """Return what carries out the plan of a restore."""
+def after_plan(rows: Sequence[RestorePlanRow], plan: Location | None = None) -> list[Step]:
+    """Return what carries out the plan of a restore.
+
+    Parameters
+    ----------
+    plan
+        File with the plan; None: nowhere.
+    """
     planned = [row for row in rows if row.mode is not None and row.failure is None]
-    return [(again(without="--dry-run"), f"restore {_count(planned)}")] if planned else []
+    if not planned:
+        return []
+    if plan is None or any(row.mode == "as-of" for row in planned):
+        return [(again(without="--dry-run"), f"restore {_count(planned)}")]
+    repeated = [each for each in _without_json(sys.argv[1:]) if each != "--dry-run"]
+    return [(_command(*repeated, "--plan", str(plan)), f"restore {_count(planned)}, and do nothing bolder")]
+
+
+def _without_json(arguments: Sequence[str]) -> list[str]:
+    """Return arguments without the file of the report, which has the plan."""
+    kept: list[str] = []
+    for at, argument in enumerate(arguments):
+        if argument != "--json" and not argument.startswith("--json=") and arguments[at - 1 : at] != ["--json"]:
+            kept.append(argument)
+    return kept
 
 
 def after_restore(

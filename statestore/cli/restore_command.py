@@ -116,7 +116,7 @@ def restore(
     output.write_report(json, reports_dir, report)
     written = output.report_path(json, reports_dir, report)
     if isinstance(report, RestorePlanReport):
-        steps = next_steps.after_plan(report.rows)
+        steps = next_steps.after_plan(report.rows, written)
     else:
         # `validate` reads the catalogue, and writes its own report.
         judged = written if asked.reports_dir is not None and asked.definitions is None else None

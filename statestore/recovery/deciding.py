@@ -11,7 +11,7 @@ from statestore.archive.manifest import Manifest
 from statestore.archive.server_time import server_time_ms
 from statestore.archive.snapshots import History, Listed, history, read_snapshot, read_usable
 from statestore.changelog import brokers_clock
-from statestore.errors import ArchiveAccessError, ArchiveUnavailableError, SnapshotError, StateStoreError
+from statestore.errors import ArchiveAccessError, ArchiveUnavailableError, InputError, SnapshotError, StateStoreError
 from statestore.objects.store import ObjectStore
 from statestore.partition.facts import (
     NO_ARCHIVE,
@@ -24,7 +24,7 @@ from statestore.partition.facts import (
     Question,
 )
 from statestore.partition.generations import snapshot_directory
-from statestore.partition.plan import Plan, Refusal, Request, SourceName, plan
+from statestore.partition.plan import Plan, Refusal, Request, SourceName, bolder, plan
 from statestore.partition.snapshots import archived_loss, compared_end, inadmissible, newest_snapshot, unlike
 from statestore.partition.spec import StorePartitionSpec
 from statestore.partition.verdict import Verdict
@@ -34,6 +34,7 @@ from statestore.recovery.snapshot import find_snapshot
 from statestore.recovery.sources import all_sources
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.tail import tail_logs
+from statestore.reports import Loss, RestorePlanRow, Status
 from statestore.requests.verify import Depth
 from statestore.statedir.swap import locked_task
 from statestore.verification.check import examine, examine_archived
@@ -85,7 +86,41 @@ def decide(
     ((facts, made),) = found
     if isinstance(made, Refusal):
         raise made.error
+    _require_approved(spec, made)
     return facts, made
+
+
+def _require_approved(spec: RestoreSpec, made: Plan) -> None:
+    """Refuse a plan that goes beyond the approved one.
+
+    Raises
+    ------
+    InputError
+        With what it would do besides.
+    """
+    if spec.approved is not None and (why := bolder(made, plan_of(spec.approved))) is not None:
+        raise InputError(
+            f"{spec.store.store_partition} is not restored: the approved plan no longer holds, because {why}. Show the "
+            "plan again with a dry run, and approve that one"
+        )
+
+
+def plan_of(row: RestorePlanRow) -> Plan:
+    """Return the plan of a row of a dry run, as far as `bolder` compares it."""
+    refused = row.failure is not None or row.mode is None or row.mode == "as-of"
+    return Plan(
+        application=row.application,
+        store=row.store,
+        task=row.task,
+        status=row.status or Status.OK,
+        source=None if refused else "log",
+        mode=None if row.mode == "as-of" else row.mode,
+        replaced_loss=row.loss or Loss.NONE,
+        replaced_why=row.loss_detail,
+        begins=row.begins,
+        suspects=row.suspects,
+        publishes=row.publishes,
+    )
 
 
 class _Undecided(Exception):

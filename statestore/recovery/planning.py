@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from statestore.errors import DiskSpaceError, StateStoreError, TopicMismatchError
 from statestore.partition.facts import UNASKED, Candidate, Facts
+from statestore.partition.plan import Plan
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import point_and_target, require_free_target
 from statestore.recovery.as_of_source import point_source
@@ -109,7 +110,19 @@ def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
         logs = tail_logs(logs, made.after)
     source = next((one for one in all_sources() if one.prepares(spec) and made.source == "log"), source_of(made.source))
     fetched = next((one.manifest.bytes for one in _candidates(facts) if one.name == made.snapshot and one.manifest), 0)
-    return _with_cost(spec, row.model_copy(update={"mode": made.mode}), source, logs, made.snapshot, fetched)
+    return _with_cost(spec, row.model_copy(update=_consequences(made)), source, logs, made.snapshot, fetched)
+
+
+def _consequences(made: Plan) -> dict[str, object]:
+    """Return what a plan means for the present store and its snapshots."""
+    return {
+        "mode": made.mode,
+        "loss": made.replaced_loss,
+        "loss_detail": made.replaced_why,
+        "begins": made.begins,
+        "suspects": made.suspects,
+        "publishes": made.publishes,
+    }
 
 
 def _candidates(facts: Facts) -> tuple[Candidate, ...]:

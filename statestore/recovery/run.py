@@ -23,7 +23,7 @@ from statestore.recovery.planning import RECORDS_PER_S, require_partitions
 from statestore.recovery.restore_metrics import progress_exported
 from statestore.recovery.runner import Runner
 from statestore.recovery.spec import RestoreSpec
-from statestore.reports import Action, RestorePlanReport, RestoreReport, VerifyReport, read_report
+from statestore.reports import Action, RestorePlanReport, RestorePlanRow, RestoreReport, VerifyReport, read_report
 from statestore.requests.restore import RestoreRequest
 
 
@@ -61,6 +61,7 @@ def restore_specs(
         # Only a comparison with the log finds these, so nothing less thorough may find them whole again.
         verified = read_report(request.verify_report, VerifyReport)
         diverged = {row.label for row in verified.rows if row.status.is_found_by_rows}
+    approved = {} if request.plan is None else _approved(request.plan)
     if request.target is not None:
         request = request.model_copy(update={"target": request.target.absolute()})
     # Its snapshots may have the same rows.
@@ -75,11 +76,22 @@ def restore_specs(
             ranges=request.ranges or 1,
             quarantine_s=quarantine_s,
             diverged=str(store.store_partition) in diverged,
+            approved=None if request.plan is None else approved.get(str(store.store_partition), _nothing(store)),
         )
         for store in stores
     ]
     require_points(specs)
     return specs
+
+
+def _approved(plan: Location) -> dict[str, RestorePlanRow]:
+    """Return the rows of an approved plan, by label."""
+    return {row.label: row for row in read_report(plan, RestorePlanReport).rows}
+
+
+def _nothing(store: StorePartitionSpec) -> RestorePlanRow:
+    """Return the plan of a store partition that an approved plan does not name."""
+    return RestorePlanRow(application=store.application, store=store.store.name, task=str(store.task))
 
 
 def run_restore(

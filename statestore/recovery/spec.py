@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from statestore.objects.path import Location
 from statestore.partition.spec import StorePartitionSpec
+from statestore.reports import RestorePlanRow
 from statestore.requests.restore import RestoreRequest
 
 _DAY_S = 24 * 60 * 60
@@ -36,6 +37,8 @@ class RestoreSpec(NamedTuple):
         Ranges of its log were read for it, so mode `auto` no longer asks for a snapshot.
     build
         What many machines have built of it, which is to be put together: a build in the archive; None: nothing.
+    approved
+        The plan that was approved: nothing bolder is done; None if none was asked for.
     publish
         Whether a snapshot of the restored store is published, if there is an archive.
     may_begin_generation
@@ -55,3 +58,4 @@ class RestoreSpec(NamedTuple):
     diverged: bool = False
     from_log: bool = False
     build: str | None = None
+    approved: RestorePlanRow | None = None

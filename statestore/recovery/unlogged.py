@@ -203,6 +203,16 @@ def _require_accepted(spec: RestoreSpec, chosen: _Chosen) -> None:
         )
 
 
+def _require_approved(spec: RestoreSpec, chosen: _Chosen) -> None:
+    """Refuse another snapshot than that of the approved plan."""
+    name = str(chosen.snapshot.name)
+    if spec.approved is not None and (spec.approved.failure is not None or spec.approved.snapshot != name):
+        raise InputError(
+            f"{spec.store.store_partition} is not restored: the approved plan no longer holds, because it would now "
+            f"start from snapshot {name}. Show the plan again with a dry run, and approve that one"
+        )
+
+
 def _put_in_place(
     spec: RestoreSpec, row: RestoreRow, found: Verdict, last: LastCommit, progress: RestoreProgressWriter
 ) -> RestoreRow:
@@ -213,6 +223,7 @@ def _put_in_place(
         staging.clear_unfinished()
         for chosen in _chosen(spec, last):
             _require_accepted(spec, chosen)
+            _require_approved(spec, chosen)
             try:
                 built, keys = _build(spec, chosen.snapshot, progress)
                 break

@@ -48,6 +48,9 @@ class RestoreRequest(Request):
     point, in another directory."""
     verify_report: Location | None = Field(None, title="Report of a verify run")
     """Restore only what this report of verify advises."""
+    plan: Location | None = Field(None, title="Approved plan")
+    """Carry out this plan, which is the JSON of a dry run with the same options. A store partition for which more would
+    now be done, or lost, is not restored."""
     snapshot: str | None = Field(None, title="Snapshot to start from")
     """Modes snapshot and as-of: start from this snapshot; with --accept-loss, even if it would not be chosen
     automatically."""
@@ -107,6 +110,9 @@ class RestoreRequest(Request):
         given = self.model_dump(include={*points, "target", "best_effort"}, exclude_defaults=True)
         if all(point in given for point in points):
             raise InputError(f"{' and '.join(names(*points))}: expected one of them, found both")
+        if self.plan is not None and (self.dry_run or self.mode == "as-of"):
+            found = "a dry run" if self.dry_run else "mode as-of"
+            raise InputError(f"{names('plan')[0]}: expected a restore of live stores, found {found}")
         if self.mode != "as-of" and given:
             raise InputError(f"{', '.join(names(*given))}: expected mode as-of, found mode {self.mode}")
         if self.mode == "as-of":

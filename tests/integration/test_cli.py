@@ -16,7 +16,7 @@ import pytest
 
 from statestore.changelog.group import GroupOffset, commit_offsets
 from statestore.model import TopicPartition
-from statestore.reports import RestorePlanReport, RestoreReport, Status, VerifyReport, read_report
+from statestore.reports import Loss, RestorePlanReport, RestoreReport, Status, VerifyReport, read_report
 from statestore.statedir.lock import locked
 from statestore.statedir.seal import break_seal
 from statestore.stores.open import open_key_value_store
@@ -320,6 +320,26 @@ def test_a_plan_does_nothing_and_a_restore_does_what_it_says(
     assert [(row.task, row.outcome) for row in rows] == [("0_0", "skipped"), ("0_1", "restored")]
     assert application.contents(1) == contents
     assert run("verify", "--depth", "deep", "--parallel", "1").code == 0
+
+
+def test_an_approved_plan_is_carried_out_and_nothing_bolder_is_done(
+    application: Application, run: Run, tmp_path: Path
+) -> None:
+    contents, plan = application.contents(1), tmp_path / "plan.json"
+    shutil.rmtree(live(application, 1))
+    ran = run("restore", "--dry-run", "--parallel", "1", "--json", str(plan))
+    assert "--plan" in ran.err
+    assert "do nothing bolder" in ran.err
+    (row,) = [found for found in read_report(plan, RestorePlanReport).rows if found.mode is not None]
+    assert (row.loss, row.begins, row.publishes) == (Loss.NONE, "", False)
+    (live(application, 0) / "CURRENT").unlink()  # it was healthy when the plan was approved
+    refused = run("restore", "--parallel", "1", "--plan", str(plan))
+    assert refused.code == 1
+    assert "the approved plan no longer holds, because nothing was to be done" in refused.out
+    assert application.contents(1) == contents
+    assert not (live(application, 0) / "CURRENT").exists()
+    assert run("restore", "--parallel", "1", "--dry-run", "--plan", str(plan)).code == 2
+    assert run("restore", "--parallel", "1").code == 0
 
 
 def test_only_what_a_report_advises_is_restored_and_what_diverged_for_sure(

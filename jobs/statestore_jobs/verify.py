@@ -57,7 +57,9 @@ def run(request: VerifyRequest, settings: Settings, catalogue: Catalogue, run_id
     options = VerifyOptions.of(request, started, run_bytes=settings.restore_run_bytes)
     applications = select(catalogue.definitions(), request.applications, request.stores)
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
-    selected = select_store_partitions(settings, topics, applications, request.stores, request.partitions)
+    selected = select_store_partitions(
+        settings, topics, applications, request.stores, request.partitions, leftovers=True
+    )
     specs = selected.specs if len(applications) > 1 else selected.specs_of_all()
     archive = archive_of(settings, topics)
     specs = [spec.model_copy(update={"archive": archive}) for spec in specs]

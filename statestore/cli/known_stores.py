@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from statestore import clock
 from statestore.archive.archive import ArchiveSpec
@@ -19,6 +20,9 @@ from statestore.discovery.store import NOT_JUDGED, DiscoveredStore
 from statestore.errors import ArchiveAccessError, ArchiveUnavailableError, InputError, StateStoreError
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import RestoreRow, Status, VerifyRow
+
+if TYPE_CHECKING:
+    from statestore.recovery.warming import WarmRow
 
 #: A store that is so has all segments that it had, but for those that have expired.
 _WHOLE = (Status.OK, Status.EMPTY, Status.LAGGING, Status.OLD_FORMAT)
@@ -36,13 +40,16 @@ def reachable(found: ArchiveSpec | None) -> ArchiveSpec | None:
 
 
 def keep(
-    chosen: Chosen, state_dir: Path, rows: Sequence[VerifyRow | RestoreRow], archive: ArchiveSpec | None = None
+    chosen: Chosen,
+    state_dir: Path,
+    rows: Sequence[VerifyRow | RestoreRow | WarmRow],
+    archive: ArchiveSpec | None = None,
 ) -> None:
     """Keep what was found out; say it if that cannot be, which is no fault of a store."""
     whole = {
         f"{row.application}/{row.store}/{row.task}"
         for row in rows
-        if (row.status in _WHOLE if isinstance(row, VerifyRow) else row.outcome == "restored")
+        if (row.status in _WHOLE if isinstance(row, VerifyRow) else row.outcome in ("restored", "warmed"))
     }
     tables = {(row.application, row.store) for row in rows if isinstance(row, VerifyRow) and row.global_kind == "table"}
     for application in chosen.known:

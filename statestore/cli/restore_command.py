@@ -87,7 +87,7 @@ def restore(
     options.require_writable(json=json, reports_dir=reports_dir)
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
     where = archive_of_stores(archive, archive_timeout_s, topics)
-    chosen = choose(replace(asked, archive=where), topics, certain=True)
+    chosen = choose(replace(asked, archive=where, leftovers=True), topics, certain=True)
     chosen.say_left_out()
     stores = restoring.stores_to_restore(chosen, topics, elsewhere=request.mode == "as-of", kafka_streams=kafka_streams)
     stores = restoring.advised_stores(stores, request)

@@ -70,6 +70,8 @@ class PartitionSelection:
         A file that says what stores of applications without a definition are; None: none does.
     whole
         All stores are worked on, also if some are named to say what they are.
+    leftovers
+        Directories of partitions that no topic has are judged, too.
     """
 
     where: Where
@@ -87,6 +89,7 @@ class PartitionSelection:
     archive: ArchiveSpec | None = None
     shapes: Path | None = None
     whole: bool = False
+    leftovers: bool = False
 
     @property
     def partitions(self) -> tuple[str, ...]:
@@ -314,7 +317,7 @@ def choose(asked: PartitionSelection, topics: Topics, *, certain: bool = False) 
     if wanted and not asked.whole:
         discovered = [store for store in discovered if store.name in wanted]
     selectors = () if asked.whole else [selector for selector in asked.selectors if selector.store in wanted]
-    specs, failed_defined = select_store_partitions(asked.where, topics, defined, wanted)
+    specs, failed_defined = select_store_partitions(asked.where, topics, defined, wanted, leftovers=asked.leftovers)
     failed |= failed_defined
     for name, failure in failed.items():
         if len(names) == 1 or name in asked.applications:

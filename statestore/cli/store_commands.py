@@ -56,6 +56,7 @@ def partitions(
         where = archive_of_stores(archive, archive_timeout_s, topics)
         known_stores.forget(asked.where.state_dir, forget, asked.applications, where)
     asked = asked.naming(names or ())
+    asked = replace(asked, leftovers=True)
     chosen = choose(asked, topics)
     if acknowledge:
         known_stores.acknowledge(chosen, asked.where.state_dir, acknowledge, reason)
@@ -111,7 +112,7 @@ def verify(
     where = archive_of_stores(archive, archive_timeout_s, topics)
     kept_in = known_stores.reachable(where)
     asked = asked.naming(names or ())
-    chosen = choose(replace(asked, archive=kept_in), topics)
+    chosen = choose(replace(asked, archive=kept_in, leftovers=True), topics)
     chosen.require_known()
     chosen.say_left_out()
     rows = work.rows_without_work(chosen, topics)

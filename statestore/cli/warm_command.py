@@ -222,7 +222,7 @@ def _warmed(asked: PartitionSelection, request: _Request, how: Warming, state: W
     found = verify_all(stores, VerifyOptions(depth="offsets"), 1)
     state.phase = "restoring"
     rows = warm_stores(stores, found, _obstacles(chosen, tasks), how, request.acceptable_lag)
-    known_stores.keep(chosen, asked.where.state_dir, ())
+    known_stores.keep(chosen, asked.where.state_dir, rows)
     return [*rows, *_not_judged(chosen, tasks)]
 
 

@@ -25,12 +25,15 @@ class StoreProgress(BaseModel):
         Its committed offset; None: it had none.
     databases
         By the name of the directory, "" for the only one.
+    restored_by
+        The restore that had put it there; None: none had.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     committed: int | None = None
     databases: Mapping[str, DatabaseProgress] = {}
+    restored_by: str | None = None
 
 
 class KnownStore(BaseModel):

@@ -29,6 +29,7 @@ from statestore.objects.store import ObjectStore
 from statestore.partition.spec import GLOBAL_TASK, StorePartitionSpec
 from statestore.statedir.lock import is_writable
 from statestore.statedir.paths import known_stores_file
+from statestore.statedir.record import read_record
 from statestore.stores.manifest import progress_of, segment_identities
 from statestore.stores.segment_starts import segment_interval_ms
 
@@ -174,7 +175,12 @@ def learned(
         name, task = spec.store.name, str(spec.task)
         if name in found and not spec.is_global and spec.live.is_dir():
             offset = (committed or {}).get(str(spec.store_partition))
-            progress = StoreProgress(committed=offset, databases=progress_of(spec.live, segmented=spec.store.segmented))
+            record = read_record(spec.paths, name)
+            progress = StoreProgress(
+                committed=offset,
+                databases=progress_of(spec.live, segmented=spec.store.segmented),
+                restored_by=record.restored_by if record else None,
+            )
             found[name] = found[name].model_copy(update={"progress": {**found[name].progress, task: progress}})
         if name in found and spec.store.segmented and spec.live.is_dir():
             of_tasks = {**found[name].segments, task: segment_identities(spec.live)}

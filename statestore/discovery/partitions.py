@@ -63,13 +63,14 @@ def select_store_partitions(
     partitions: Iterable[int] = (),
     *,
     in_memory: bool = False,
+    leftovers: bool = False,
 ) -> Selected:
     """Return one spec per store partition of the applications, or of those stores and partitions only.
 
-    A partition that has a directory has a spec, even if its topics are gone or have fewer partitions.
-
     Parameters
     ----------
+    leftovers
+        Whether to include directories of partitions that no topic has: their stores are judged, and not restored.
     in_memory
         Whether to include stores that are only in memory, and have no directory.
 
@@ -119,7 +120,7 @@ def select_store_partitions(
                     {*range(count), *(task.partition for task in tasks if task.subtopology == part.index)}
                 )
             ]
-            of_store = [spec for spec in of_store if spec.task.partition < count or spec.live.exists()]
+            of_store = [spec for spec in of_store if spec.task.partition < count or (leftovers and spec.live.exists())]
             most = max([most, *(spec.task.partition + 1 for spec in of_store)])
             specs += [spec for spec in of_store if not wanted_partitions or spec.task.partition in wanted_partitions]
     outside = sorted(partition for partition in wanted_partitions if not 0 <= partition < most)
@@ -176,6 +177,7 @@ def discovered_specs(
             segments_seen=tuple(store.segments.get(str(task), {}).items()),
             progress_seen=tuple(seen.databases.items()) if (seen := store.progress.get(str(task))) else (),
             committed_seen=seen.committed if seen else None,
+            restored_by_seen=seen.restored_by if seen else None,
             global_kind=store.global_kind,
             global_said=store.global_said,
         )

@@ -137,24 +137,6 @@ class Source(Protocol):
         """Return what it offers for what is needed; None if it cannot give that."""
 
 
-class Requirements(BaseModel):
-    """What must still hold when a plan is executed.
-
-    Attributes
-    ----------
-    topic_id
-        The changelog.
-    start, end
-        Its log still has all offsets from `start` to `end`, exclusive; None if the log is not read.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    topic_id: str | None = None
-    start: int | None = None
-    end: int | None = None
-
-
 class Plan(BaseModel):
     """What is done with one store partition.
 
@@ -182,8 +164,8 @@ class Plan(BaseModel):
         Its snapshot has everything that the log has lost.
     publishes
         A snapshot of the new store is published.
-    requires
-        Checked again when it is executed.
+    topic_id
+        The changelog topic that it was made for, which is checked again before the swap; None if there is none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -206,7 +188,7 @@ class Plan(BaseModel):
     adopted: bool = False
     covered: bool = False
     publishes: bool = False
-    requires: Requirements = Requirements()
+    topic_id: str | None = None
 
     @property
     def replaced(self) -> Judgement:
@@ -600,7 +582,6 @@ def _planned(facts: Facts, verdict: Verdict, request: Request, need: Need, offer
     elif covered:
         loss = loss._replace(loss=Loss.UNPROVEN)
     of_its_log = offer.mode != "tail" or (spec.exactly_once and spec.origin.tail_is_trusted)
-    log = None if facts.log is UNASKED else facts.log.log
     known = NO_ARCHIVE if archive is UNASKED else archive
     made = _plan(facts, verdict)
     return made.model_copy(
@@ -618,11 +599,7 @@ def _planned(facts: Facts, verdict: Verdict, request: Request, need: Need, offer
             "adopted": bool(offer.against),
             "covered": covered,
             "publishes": spec.home.has_archive and request.publishes and of_its_log and spec.origin.may_be_published,
-            "requires": Requirements(
-                topic_id=None if spec.changelog is None else spec.changelog.topic_id,
-                start=None if log is None else log.start,
-                end=None if log is None else log.last_stable,
-            ),
+            "topic_id": None if spec.changelog is None else spec.changelog.topic_id,
         }
     )
 

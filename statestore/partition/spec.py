@@ -82,9 +82,9 @@ class StorePartitionSpec(BaseModel):
         Whether a directory of the store shows what it is.
     segments_seen
         Segments that were there when it was last verified: directory and identity of the database of each.
-    progress_seen, committed_seen
+    progress_seen, committed_seen, restored_by_seen
         How far its databases had been written when it was last verified, by their directories' names, "" for the only
-        one; and its committed offset then.
+        one; its committed offset then; and the restore that had put it there.
     offsets_beside
         Its application is of Kafka Streams from before 4.3: a new store has its offsets in the task's `.checkpoint`.
     headers_ignored
@@ -116,6 +116,7 @@ class StorePartitionSpec(BaseModel):
     segments_seen: tuple[tuple[str, str], ...] = ()
     progress_seen: tuple[tuple[str, DatabaseProgress], ...] = ()
     committed_seen: int | None = None
+    restored_by_seen: str | None = None
     offsets_beside: bool = False
     headers_ignored: bool = False
     global_kind: GlobalKind | None = None

@@ -157,13 +157,15 @@ def repartitioned(spec: StorePartitionSpec, tasks: int | None) -> Verdict | None
 # -- the judgement ----------------------------------------------------------------------------------------------------
 
 
-def judge(facts: Facts, *, by_offsets: bool = False) -> Verdict | Open:
+def judge(facts: Facts, *, by_offsets: bool = False, if_unusable: bool = False) -> Verdict | Open:
     """Judge a store partition, and what a rebuild of it would lose; or return the questions that decide.
 
     Parameters
     ----------
     by_offsets
-        Read the log only if a rebuild is about to be needed.
+        Read the log for the loss only if a rebuild is about to be needed.
+    if_unusable
+        Read it only if the store cannot be used, not even with the rest of its log.
     """
     log = facts.log
     if facts.disk.known.is_unknown and not facts.elsewhere:
@@ -179,6 +181,8 @@ def judge(facts: Facts, *, by_offsets: bool = False) -> Verdict | Open:
             return Open.of(Question.TAIL_IS_COMPLETE)
         if log.tail_is_complete:  # as in a log that is not compacted, all deletes are there
             found = _judged(*_uncompacted(facts, log))
+    if if_unusable and found.usable:
+        return found
     return _with_loss_known(facts, log, found, by_offsets=by_offsets)
 
 

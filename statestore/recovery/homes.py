@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Protocol
 
 from statestore.archive.grown_from import beginning, continuing
-from statestore.archive.manifest import Manifest
 from statestore.partition.archived import known_of
 from statestore.partition.facts import UNASKED
 from statestore.partition.generations import built_from_log, newest_generation, superseded
@@ -116,7 +115,7 @@ class ArchiveHome(DiskHome):
         """Pin the snapshot that counts, if the new store does not continue it."""
         if not work.spec.publish:
             return None
-        newest, base = _newest(work), work.snapshot
+        newest, base = known_of(self._store), work.snapshot  # another node may have published one since
         if newest is None or (base is not None and newest.name == base.name):
             return None
         return keep_replaced(self._store, newest, work.spec.label)
@@ -151,10 +150,3 @@ def _generation(work: Work) -> int:
     if archive is UNASKED or archive.history is None:
         return newest_generation(work.store)
     return archive.generation
-
-
-def _newest(work: Work) -> Manifest | None:
-    archive = work.facts.archive
-    if archive is UNASKED or archive.history is None:
-        return known_of(work.store)
-    return archive.newest

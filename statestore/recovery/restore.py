@@ -7,6 +7,7 @@ the sorted runs that it left.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from pathlib import Path
 
 from statestore import kill_switch
@@ -15,7 +16,7 @@ from statestore.archive.manifest import Manifest
 from statestore.changelog import brokers_clock
 from statestore.changelog.kept import keep_connections
 from statestore.durable import remove_tree
-from statestore.errors import ChangelogReplacedError, LockedError, StateStoreError, StoreBehindLogStartError
+from statestore.errors import ChangelogReplacedError, LockedError, RetryError, StateStoreError, StoreBehindLogStartError
 from statestore.formats.database_files import has_rows
 from statestore.model import TopicPartition
 from statestore.partition.facts import Facts
@@ -135,13 +136,16 @@ def _carry_out(
         clear_built(store.paths)  # what a killed attempt left needs the room
         staging.clear_unfinished()
         while True:
+            if made.mode == "full" and spec.request.mode == "snapshot":
+                _log.warning("restore: %s: no snapshot can be used; it is rebuilt from its log alone", row.label)
             work = Work(spec, facts, made, staging, progress)
             source = source_of(made.source)
             try:
                 result = source.build(work)
                 break
             except StateStoreError as error:
-                _require_same_log(work, cluster)
+                with suppress(RetryError):  # the first error counts
+                    _require_same_log(work, cluster)
                 if not source.may_replan(work, error):
                     raise
             facts = facts._replace(failed=facts.failed | {made.snapshot or made.source})
@@ -161,7 +165,7 @@ def _require_same_log(work: Work, cluster: Cluster) -> None:
     ChangelogReplacedError
         With the ids of the topics.
     """
-    topic, expected = work.store.partition.topic, work.plan.requires.topic_id
+    topic, expected = work.store.partition.topic, work.plan.topic_id
     found = cluster.topics.describe({topic}).get(topic)
     if found is None or found.topic_id != expected:
         now = "does not exist" if found is None else f"is topic {found.topic_id}"

@@ -221,6 +221,7 @@ def _put_in_place(
     with staging.alone(store.lock_wait_s):
         clear_built(store.paths)
         staging.clear_unfinished()
+        failed: StateStoreError | None = None
         for chosen in _chosen(spec, last):
             _require_accepted(spec, chosen)
             _require_approved(spec, chosen)
@@ -231,6 +232,9 @@ def _put_in_place(
                 if spec.request.snapshot is not None:
                     raise
                 _log.warning("restore: %s: snapshot %s is not used: %s", row.label, chosen.snapshot.name, error)
+                failed = error
+        else:
+            raise InputError(f"{row.label}: none of its snapshots can be used, so it stays as it is: {failed}")
         kill_switch.reached("restore, built, not swapped")
         snapshot, loses = chosen.snapshot, bool(chosen.lacks)
         record = snapshot.record.model_copy(

@@ -156,6 +156,8 @@ def swap(
         keeps_commits=not store.logged,
     )
     require_alone(paths)
+    if not staged.exists():
+        raise InvalidStateError(f"there is no store in {staged} to put in the place of {live}; nothing was changed")
     if verdict is not None and verdict.loss is not Loss.NONE:
         keep_others(paths, name, verdict)
     # Earlier versions do not know the field, and have no stores that need it.

@@ -247,7 +247,7 @@ class TaskStore:
         begins = committed is None and empty
         known = known_of_store(record, committed, anything=not begins)
         disk = DiskFacts(True, committed, empty, record, known=known, has_database=True)
-        made, verdict, loss = self._decide(disk, log, cut, asked_ms)
+        made, verdict, loss = self._decide(disk, log, cut, asked_ms, if_unusable=True)
         if made is None:
             if begins:
                 self.store.close(clean=False)
@@ -273,9 +273,14 @@ class TaskStore:
         return None
 
     def _decide(
-        self, disk: DiskFacts, log: LogRange, cut: int | None, asked_ms: int
+        self, disk: DiskFacts, log: LogRange, cut: int | None, asked_ms: int, *, if_unusable: bool = False
     ) -> tuple[Plan | None, Verdict, RebuildLoss]:
         """Judge the store, and plan what a task does with it unasked; None if it refuses.
+
+        Parameters
+        ----------
+        if_unusable
+            Determine the loss only if the store cannot be used.
 
         Returns
         -------
@@ -286,12 +291,13 @@ class TaskStore:
         RebuildLoss
             What a rebuild from its log would lose.
         """
-        spec = self._spec
+        # A task decides about the store on its disk, also if that is a copy of one in the archive.
+        spec = self._spec.model_copy(update={"archive": None})
         disk = disk._replace(known=disk.known._replace(in_memory=not self.store.persistent))
         logs = LogFacts(spec.changelog, log, cut, asked_ms=asked_ms, all_logs={self.changelog: log})
         facts = Facts(spec, disk, self._changelogs.now_ms(), logs, archive=NO_ARCHIVE)
         cluster = Cluster(spec.bootstrap_servers, spec.kafka_timeout_s)
-        [(facts, verdict)] = resolve([facts], partial(judge, by_offsets=True), cluster, self._answers())
+        [(facts, verdict)] = resolve([facts], partial(judge, if_unusable=if_unusable), cluster, self._answers())
         loss = verdict.loss or RebuildLoss(Loss.NONE)
         made = plan(facts, verdict, Request(accept_loss=self._accepts_loss), TASK_SOURCES)
         return made if isinstance(made, Plan) else None, verdict, loss

@@ -129,6 +129,8 @@ class UnloggedTaskStore(TaskStore):
                 self._refuse_unlogged(f"is not as it was committed: {why}")
             self.has_accepted_loss = True
             self.is_untouched = False
+        else:
+            self._accepted = None  # it is as it was committed again
         try:
             self._inner.decide(number)
         except StoreCorruptedError as error:

@@ -123,7 +123,7 @@ def resolve(
     decide
         Pure: returns a result, or the questions that are open.
     answers
-        How questions are answered; None for those that `judge` asks.
+        How questions are answered; None for those that `judge` asks. Only these are asked again if a log's start moves.
 
     Returns
     -------
@@ -157,7 +157,7 @@ def resolve(
                     found[at] = one
             except StoreBehindLogStartError:
                 left -= 1
-                if not left:
+                if not left or answers is not None:  # what was decided by the former start must be decided anew
                     raise
                 for at in asked:
                     found[at] = _without_log(found[at])

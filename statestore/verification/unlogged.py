@@ -19,6 +19,7 @@ from statestore.partition.spec import StorePartitionSpec
 from statestore.partition.verdict import Verdict, locked
 from statestore.reports import Loss, Status, VerifyRow
 from statestore.statedir.lock import give_way
+from statestore.statedir.record import read_record
 from statestore.statedir.swap import locked_task
 from statestore.stores.commit_log import Commit, numbers, prepared_commits
 from statestore.verification.contents import count_rows
@@ -104,6 +105,9 @@ def commits_in_files(spec: StorePartitionSpec, last: LastCommit, committed: int 
 
 def _of_missing(spec: StorePartitionSpec, found: Verdict, last: LastCommit) -> Verdict:
     why = last.refuted_by(spec.store.name, None)
+    record = read_record(spec.paths, spec.store.name)
+    if not why and not last.unlogged and record is not None and record.committed is not None:
+        why = f"it had commit {record.committed}"  # Kafka has lost the task's last commit
     if not why:
         return found._replace(status=Status.EMPTY, detail="nothing was committed to it yet")
     return _lost(found, Status.MISSING, f"{spec.live} does not exist, and {why}")

@@ -87,6 +87,9 @@ def plan_write(options: Mapping[str, str]) -> Planned:
     if not stores:
         raise InputError(f"{application}/{name} is not on disk: its engine is {store.engine}, or it has no task yet")
     require_rewritable(stores, versions=True)
+    numbers = sorted(found.task.partition for found in stores)
+    if numbers != list(range(len(numbers))):  # their number is the partitioner's
+        raise InputError(f"{application}/{name}: expected all partitions of the store, found {numbers}")
     return Planned(settings, metastore, definition, stores)
 
 

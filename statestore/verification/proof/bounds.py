@@ -30,12 +30,19 @@ def with_lower_bounds(spec: StorePartitionSpec, seen: DiskFacts) -> DiskFacts:
 
     If its committed offset is older, too, the store lags as a whole, which a replay corrects (`noted`).
     """
-    if not seen.present or seen.trouble is not None or not (older := older_databases(spec)):
+    if not seen.present or seen.trouble is not None or _was_replaced(spec, seen):
+        return seen
+    if not (older := older_databases(spec)):
         return seen
     if seen.committed is not None and spec.committed_seen is not None and seen.committed < spec.committed_seen:
         return seen
     detail = f"an older copy of its files was put back: {'; '.join(older)}; restore the store from its changelog"
     return seen._replace(trouble=Trouble(Status.CORRUPT, detail))
+
+
+def _was_replaced(spec: StorePartitionSpec, seen: DiskFacts) -> bool:
+    """Return whether a restore has put another store in place since: the bounds were those of the former one."""
+    return (seen.record.restored_by if seen.record else None) != spec.restored_by_seen
 
 
 def noted(spec: StorePartitionSpec, found: VerifyRow) -> VerifyRow:

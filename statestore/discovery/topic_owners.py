@@ -7,10 +7,10 @@ application `orders-v2`. The evidence, the strongest first:
     a definition; a directory or a record of the other application's store
     the topology in the group of an application (`group.protocol=streams`)
     the transactional ids of the topic's producers, which begin with the application's name (exactly-once)
-    for the longer name: a directory of the other application
+    for the longer name: a directory of the other application; or a consumer group to which Kafka Streams commits, if
+    this application is here without the store
 
-A consumer group of the longer name shows that there is such an application, and not that the topic belongs to it: the
-user is asked.
+A consumer group alone shows that there is such an application, and not that the topic belongs to it: the user is asked.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from statestore.errors import InputError, StateStoreError
 from statestore.formats.commit_metadata import is_metadata
 from statestore.model import TopicPartition, changelog_topic
 
+_COMMITS = "Kafka Streams commits to a consumer group"
 #: Rest of a transactional id after the application's name and a hyphen: process and thread, or the task (before 3.0).
 _PRODUCER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-\d+|\d+_\d+")
 
@@ -98,29 +99,31 @@ class _Evidence:
                 return OtherOwner(application, shown)
         here = {application for application, _ in names if self._is_here(application)}
         others = [application for application, _ in names if application in here or application in self._groups]
-        if others and (writer := self._writer(topic, [self._application, *others])) is not None:
-            return None if writer.application == self._application else writer
+        writers = self._writers(topic, [self._application, *others]) if others else {}
+        if len(writers) == 1:
+            ((writer, transactional_id),) = writers.items()
+            said = f"its producer has the transactional id {transactional_id}"
+            return None if writer == self._application else OtherOwner(writer, said)
         longer = [application for application in others if len(application) > len(self._application)]
         for application in longer:
             if application in here:
                 return OtherOwner(application, f"{self._where.state_dir / application} is its directory")
             if own is not None and own.changelogs:
                 return OtherOwner(application, f"no subtopology of {self._application} logs to the topic")
+            if not writers and self._is_here(self._application) and _COMMITS in self._use(application):
+                place = self._where.state_dir / self._application
+                return OtherOwner(application, f"{self._use(application)}, and {place} does not have the store")
         return OtherOwner(longer[0], self._use(longer[0]), False) if longer else None
 
-    def _writer(self, topic: Topic, applications: Collection[str]) -> OtherOwner | None:
-        """Return the application whose transactions wrote to a topic; None if that is unknown, or several did."""
-        found = {
+    def _writers(self, topic: Topic, applications: Collection[str]) -> dict[str, str]:
+        """Return the applications whose transactions wrote to a topic, each with a transactional id."""
+        return {
             application: transactional_id
             for transactional_id in sorted(self._transactional_ids.get(topic.name, ()))
             for application in applications
             if transactional_id.startswith(f"{application}-")
             and _PRODUCER.fullmatch(transactional_id.removeprefix(f"{application}-"))
         }
-        if len(found) != 1:
-            return None
-        ((application, transactional_id),) = found.items()
-        return OtherOwner(application, f"its producer has the transactional id {transactional_id}")
 
     def _is_here(self, application: str) -> bool:
         try:
@@ -152,7 +155,7 @@ class _Evidence:
         try:
             offsets = committed_offsets(servers, application, timeout_s)
             if any(is_metadata(found.metadata) for found in offsets.values()):
-                return f"Kafka Streams commits to a consumer group {application}"
+                return f"{_COMMITS} {application}"
             if self._topology(application) is not None or uses_stream_assignor(servers, application, timeout_s):
                 return f"Kafka Streams is a member of a consumer group {application}"
         except StateStoreError:  # refused, or no answer

@@ -69,9 +69,11 @@ def test_a_topic_of_no_other_application_is_a_lost_store(cluster: Cluster) -> No
 
 
 @pytest.mark.parametrize(("metadata", "partitions"), [("", 2), (STREAMS, 2), (STREAMS, 3)])
-def test_a_group_alone_does_not_show_whose_topic_it_is(cluster: Cluster, metadata: str, partitions: int) -> None:
+def test_a_group_shows_the_owner_if_kafka_streams_commits_to_it_and_the_application_lacks_the_store(
+    cluster: Cluster, metadata: str, partitions: int
+) -> None:
     cluster.commit(metadata, partitions)
-    assert cluster.trouble() == [("v2-totals", "needed")]
+    assert cluster.trouble() == [("v2-totals", "foreign" if metadata == STREAMS else "needed")]
     assert cluster.trouble(cluster.other) == [("totals", "missing")]
 
 

@@ -7,6 +7,7 @@ the sorted runs that it left.
 from __future__ import annotations
 
 import logging
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -53,6 +54,8 @@ from statestore.verification.gathering import AskedLogs, Cluster, resolve
 from statestore.verification.options import VerifyOptions
 
 _log = logging.getLogger(__name__)
+#: After a build that took less, the changelog is not asked for again: it would cost more than the build.
+_QUICK_S = 5.0
 
 
 def restore(spec: RestoreSpec, before: AskedLogs | None = None) -> RestoreRow:
@@ -125,7 +128,7 @@ def _carry_out(
     if verdict.loss is None and verdict.observed and not store.is_global:  # no rebuild seemed to be needed
         [(facts, verdict)] = resolve([facts], judge, cluster)
     facts, made = decide(spec, facts, verdict, cluster)
-    staging = Staging(store.paths, store.store.name)
+    staging, started = Staging(store.paths, store.store.name), time.monotonic()
     with staging.alone(store.lock_wait_s):
         if made.source is None:
             _clear(store, staging)  # a killed restore may have left something, and the store was repaired since
@@ -152,7 +155,8 @@ def _carry_out(
             facts, made = decide(spec, facts, verdict, cluster)
             if made.source is None:
                 raise AssertionError("a store that needs something does not become healthy while it is built")
-        _require_same_log(work, cluster)
+        if time.monotonic() - started > _QUICK_S:
+            _require_same_log(work, cluster)
         kill_switch.reached("restore, built, not swapped")
         return _put_in_place(work, source, result, row)
 

@@ -59,7 +59,7 @@ from statestore.tasks.expiry import LEAST_RECORDS, PER_LOGGED, is_due, is_old, p
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.staged_store import StagedStore, build_staged, known_stream_time
 from statestore.tasks.task_changelogs import ChangelogEnd, TaskChangelogs
-from statestore.tasks.task_sources import TASK_SOURCES
+from statestore.tasks.task_sources import TASK_SOURCES, on_this_disk
 from statestore.verification.gathering import Answer, Cluster, log_of, resolve
 
 _log = logging.getLogger(__name__)
@@ -291,8 +291,7 @@ class TaskStore:
         RebuildLoss
             What a rebuild from its log would lose.
         """
-        # A task decides about the store on its disk, also if that is a copy of one in the archive.
-        spec = self._spec.model_copy(update={"archive": None})
+        spec = on_this_disk(self._spec)
         disk = disk._replace(known=disk.known._replace(in_memory=not self.store.persistent))
         logs = LogFacts(spec.changelog, log, cut, asked_ms=asked_ms, all_logs={self.changelog: log})
         facts = Facts(spec, disk, self._changelogs.now_ms(), logs, archive=NO_ARCHIVE)

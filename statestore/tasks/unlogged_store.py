@@ -172,5 +172,5 @@ class UnloggedTaskStore(TaskStore):
             caught_up_ms=self._changelogs.now_ms(),
             committed=self._number,
             stream_time=self.stream_time,
-            accepted=self._accepted,
+            accepted=None if self.committed is not None else self._accepted,  # a commit names what the store has
         )

@@ -102,7 +102,6 @@ def test_a_directory_of_a_partition_that_no_topic_has_is_a_row(
     assert statuses == {"0_0": "OK", "0_1": "OK", "0_7": "REPARTITIONED"}
 
 
-@pytest.mark.long
 def test_a_directory_of_a_partition_that_no_topic_has_does_not_stop_restores(
     application: Application, rows_of: Callable[..., list[dict[str, str]]], outside: Path
 ) -> None:

@@ -282,6 +282,24 @@ def test_what_a_cut_log_has_lost_is_still_needed_after_the_next_run(bootstrap_se
     kept.check_in_place()
 
 
+def test_a_window_store_that_cannot_be_read_is_kept_if_its_log_has_lost_what_it_has(
+    bootstrap_servers: str, tmp_path: Path
+) -> None:
+    """Given a store at the end of its log, so that only reading its rows shows the damage."""
+    application = windowed(bootstrap_servers, tmp_path)
+    application.process([(b"k", b"1")] * 7)
+    empty(application)
+    assert application.process([(b"j", b"1")], T0 + 100).failure is None
+    for table in application.live.rglob("*.sst"):
+        table.write_bytes(bytes([table.read_bytes()[0] ^ 1]) + table.read_bytes()[1:])
+    assert application.verify("offsets").status is Status.OK
+    application.send([(b"k", b"1")])
+    failure = application.run().failure
+    assert failure is not None
+    assert "needed from 0 on" in failure.evidence
+    assert not application.store_spec().paths.replaced.exists()
+
+
 # -- a rebuild that ends early ----------------------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ from statestore.formats.offsets import STATUS_CLOSED
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Status
 from statestore.requests.verify import Depth
+from statestore.statedir.record import read_record, write_record
 from statestore.statedir.seal import break_seal
 from statestore.stores.manifest import progress_of
 from statestore.stores.rocksdb import RocksDB
@@ -41,11 +42,12 @@ def application(bootstrap_servers: str, tmp_path: Path) -> Application:
 def unowned(application: Application, seen: StorePartitionSpec | None = None) -> StorePartitionSpec:
     """Return the store as one without a definition, as it was last verified."""
     spec = application.store_spec(owned=False)
-    before = seen or spec
+    before, record = seen or spec, read_record(spec.paths, spec.store.name)
     return spec.model_copy(
         update={
             "progress_seen": tuple(progress_of(before.live, segmented=False).items()),
             "committed_seen": verify(application.store_spec(owned=False)).committed,
+            "restored_by_seen": record.restored_by if record else None,
         }
     )
 
@@ -69,6 +71,16 @@ def test_files_from_before_their_offset_are_damage(application: Application, tmp
     found = verify(spec, VerifyOptions(depth))
     assert (found.status, found.action) == (Status.CORRUPT, Action.FULL)
     assert "an older copy of its files was put back" in found.detail
+
+
+def test_bounds_of_a_store_that_a_restore_has_replaced_do_not_count(application: Application, tmp_path: Path) -> None:
+    """Given a restore that was killed before its end, from a snapshot with the identity of the former database."""
+    spec = unowned(application)
+    put_back(spec, tmp_path / "earlier", spec.committed_seen)
+    record = read_record(spec.paths, spec.store.name)
+    assert record is not None
+    write_record(spec.paths, spec.store.name, record.model_copy(update={"restored_by": "another"}))
+    assert verify(spec, VerifyOptions("scan")).status is Status.OK
 
 
 def test_an_older_copy_with_its_own_offset_lags_and_is_named(application: Application, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from statestore.stores.open import open_key_value_store
 from statestore.tasks import ValueAndTimestamp
 from statestore.verification.check import verify, verify_many
 from statestore.verification.options import VerifyOptions
+from tests.faults.children import Child, Kill
 from tests.integration.archived import ROWS, TINY_RUN, Archived
 from tests.integration.broker import T0, create_topic, delete_records, delete_topic, set_topic_config
 from tests.integration.command_line import Ran, command_on
@@ -275,6 +276,16 @@ def test_a_task_goes_on_where_it_never_ran(nodes: Nodes) -> None:
     nodes.assert_on("b")
 
 
+def test_a_copy_that_lags_after_a_crash_replays_the_tail_of_its_log(nodes: Nodes, tmp_path: Path) -> None:
+    nodes.send([(b"new", b"value")])
+    spec = nodes.task_spec(archive=nodes.archive, state_dir=nodes.disk("a"))
+    Child([spec], tmp_path / "marks", kill=Kill("Kafka committed, stores not")).killed()
+    row = nodes.run_on("a")
+    assert (brought(row), row.stores[0].restored, row.records_in) == (None, 1, 0)
+    assert not nodes.spec_on("a").paths.replaced.exists(), "a store is in quarantine"
+    nodes.assert_on("a")
+
+
 @pytest.mark.long
 def test_alternating_nodes_give_what_one_node_gives_and_one_generation(nodes: Nodes) -> None:
     for number, node in enumerate("babba"):
@@ -410,6 +421,24 @@ def test_at_least_once_a_copy_is_not_used_after_another_node_has_worked(bootstra
     assert "another node may have worked on it" in brought(row)
     nodes.send(ROWS[:1])
     assert brought(nodes.run_on("a")) is None, "nobody else has worked since"
+
+
+def test_the_newest_snapshot_is_replaced_also_if_it_came_while_a_store_was_restored(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = nodes.newest("a")
+    nodes.send([(b"new", b"value")])
+
+    def published(point: str) -> None:
+        if point == "restore, built, not swapped" and nodes.newest("a").name == before.name:
+            nodes.run_on("a")
+
+    monkeypatch.setattr("statestore.kill_switch.reached", published)
+    row = nodes.restore_on("b", mode="full", force=True)
+    (found,) = pins(nodes.objects)
+    (kept,) = found.snapshots
+    assert row.replaced not in (None, str(before.name))
+    assert row.replaced in kept
 
 
 # -- rollback ---------------------------------------------------------------------------------------------------------

@@ -11,7 +11,9 @@ import pytest
 
 from statestore.archive.layout import STORES
 from statestore.changelog.topics import Topics
+from statestore.errors import StoreBehindLogStartError
 from statestore.objects.store import ObjectStore
+from statestore.recovery import deciding
 from statestore.recovery.planning import plan_restore
 from statestore.recovery.restore import restore
 from statestore.recovery.sources import all_sources
@@ -117,3 +119,34 @@ def test_a_dry_run_asks_what_the_restore_asks(archived: Archived, monkeypatch: p
         asked = Asked(patch)
         assert plan_restore(archived.restore_spec("snapshot", archive=archived.archive)).failure is None
     assert (asked.counts["log ends"], asked.counts[STORES]) == (1, 1)
+
+
+def doubt(archived: Archived) -> None:
+    """Leave the store as it is: a report says that its rows are wrong."""
+
+
+@pytest.mark.parametrize(
+    ("question", "prepare"), [("_log_bytes", damage), ("_archive_loss", lose_the_node), ("_proof", doubt)]
+)
+def test_a_restore_is_judged_anew_if_the_start_of_the_log_moves_while_it_is_planned(
+    archived: Archived, monkeypatch: pytest.MonkeyPatch, question: str, prepare: Callable[[Archived], None]
+) -> None:
+    archived.process(ROWS)
+    archived.process([(b"key-000", b"value")])
+    prepare(archived)
+    spec = archived.restore_spec("auto", archive=archived.archive)._replace(diverged=prepare is doubt)
+    answer, left = getattr(deciding, question), 3
+
+    def moved(*given: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            raise StoreBehindLogStartError("its log begins later")
+        return answer(*given)
+
+    monkeypatch.setattr(deciding, question, moved)
+    rows = [plan_restore(spec), restore(spec)]
+    assert [row.failure.kind for row in rows if row.failure] == ["StoreBehindLogStartError"] * 2
+    left = 1
+    row = restore(spec)
+    assert (row.failure, row.outcome) == (None, "restored")

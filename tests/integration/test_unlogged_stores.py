@@ -11,6 +11,7 @@ import pytest
 from statestore_jobs.planning import prepare, task_specs
 
 from statestore.archive.cleanup import Retention
+from statestore.archive.layout import BLOBS
 from statestore.changelog.topics import Topics
 from statestore.cli.verification import exit_code
 from statestore.config import Settings
@@ -30,7 +31,7 @@ from statestore.tasks.stream_task import run_task
 from statestore.verification.check import verify
 from tests.faults.children import Child, Kill
 from tests.integration.archived import Archived
-from tests.integration.broker import consume, create_topic, produce, unique
+from tests.integration.broker import consume, create_topic, delete_records, produce, set_topic_config, unique
 from tests.integration.conftest import INPUT
 from tests.integration.support import STORE, Application, register
 
@@ -241,6 +242,58 @@ def test_an_older_snapshot_needs_the_consent_of_a_user(archived: ArchivedUnlogge
     archived.process([(b"a", b"4")])
     assert {key: found.value for key, found in archived.contents().items()} == {b"a": b"3", b"c": b"1"}
     assert archived.verify().status == Status.UNLOGGED
+
+
+@pytest.mark.behaviour("U4")
+def test_a_store_stays_where_it_is_if_none_of_its_snapshots_can_be_built(
+    archived: ArchivedUnlogged, tmp_path: Path
+) -> None:
+    archived.process(INPUT)
+    next(archived.live.glob("*.sst")).unlink()
+    for blob in archived.objects.entries(BLOBS):
+        (tmp_path / "archive" / blob.name).write_bytes(bytes(blob.size))
+    before = sorted(path.name for path in archived.live.iterdir())
+    row = restore(archived.restore_spec("auto", archive=archived.archive))
+    assert row.failure is not None
+    assert (row.failure.kind, "SHA-256" in row.failure.message) == ("InputError", True), row.failure
+    assert sorted(path.name for path in archived.live.iterdir()) == before
+
+
+@pytest.mark.behaviour("U2", "U4")
+@pytest.mark.parametrize("ended", ["closed", "killed"])
+def test_a_later_loss_is_asked_about_again(archived: ArchivedUnlogged, tmp_path: Path, ended: str) -> None:
+    """Given a loss that was accepted when it was unknown what the last commit was."""
+    archived.process(INPUT)
+    lose_last_commit(archived)
+    archived.restored("snapshot", force=True, accept_loss=True)
+    archived.send([(b"a", b"3")])
+    if ended == "killed":
+        Child([archived.task_spec()], tmp_path / "marks", kill=Kill("before close")).killed()
+        archived.send([(b"a", b"4")])
+    assert archived.run().failure is None
+    lose_last_commit(archived)
+    archived.send([(b"a", b"5")])
+    assert "is not as it was committed" in archived.failure("RebuildError").evidence
+
+
+def lose_last_commit(application: Application) -> None:
+    """Delete the task's records from the topic of input offsets."""
+    topic = application.task_spec().offsets.topic
+    set_topic_config(application.servers, topic, cleanup_policy="compact,delete")
+    delete_records(application.servers, topic, -1)
+
+
+@pytest.mark.behaviour("U3", "U4")
+def test_a_missing_store_is_not_empty_because_kafka_has_lost_the_last_commit(archived: ArchivedUnlogged) -> None:
+    archived.process(INPUT)
+    lose_last_commit(archived)
+    archived.forget_group()
+    shutil.rmtree(archived.live)
+    row = archived.verify()
+    assert (row.status, row.action) == (Status.MISSING, Action.BY_HAND)
+    archived.send([(b"a", b"3")])
+    assert "is missing" in archived.failure("RebuildError").evidence
+    assert archived.restored("auto", accept_loss=True).outcome == "restored"
 
 
 @pytest.mark.behaviour("U4")

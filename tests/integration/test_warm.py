@@ -13,10 +13,15 @@ import pytest
 
 from statestore.cli.warm_server import Address, WarmState, answering, parse_address
 from statestore.errors import ArchiveUnavailableError, InputError
+from statestore.formats.checkpoint_file import write
+from statestore.formats.offsets import STATUS_CLOSED
 from statestore.model import TaskId
+from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.warming import choose_tasks
 from statestore.reports import Status
 from statestore.statedir.lock import locked
+from statestore.statedir.seal import break_seal
+from statestore.stores.rocksdb import RocksDB
 from statestore.verification.check import verify
 from statestore.verification.options import VerifyOptions
 from tests.integration import command_line, dying
@@ -96,6 +101,42 @@ def pod(app: Warmed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pyt
 
 ALL = ("--max-bytes", "1Gi")
 EVERY_TASK = [f"0_{partition}" for partition in range(PARTITIONS)]
+
+
+def test_an_older_copy_is_found_after_a_store_was_warmed_and_the_warmed_store_is_none(pod: Pod) -> None:
+    """The databases have one identity: that of the snapshot."""
+    verified = ("verify", "--application", pod.app.name, "--store", SHAPE, "--depth", "offsets")
+    pod.warm(*ALL)
+    written_on(pod.live(0), pod.app.store_spec(0, state_dir=pod.state_dir))
+    assert status_of(pod.run.shown(*verified)) == "OK"
+    shutil.rmtree(pod.live(0))
+    assert pod.outcomes(*ALL)["0_0"] == "warmed"
+    older = pod.app.store_spec(0, state_dir=pod.app.directory_before)
+    spec = pod.app.store_spec(0, state_dir=pod.state_dir)
+    assert status_of(pod.run.shown(*verified)) == "OK"
+    break_seal(spec.paths, STORE)
+    shutil.rmtree(spec.live)
+    shutil.copytree(older.live, spec.live)
+    spec.paths.checkpoint.write_text(write({spec.partition: pod.app.committed(0) or 0}), encoding="utf-8")
+    found = pod.run.shown(*verified, code=1)
+    assert status_of(found) == "CORRUPT"
+    assert "an older copy" in str(found)
+
+
+def written_on(live: Path, spec: StorePartitionSpec) -> None:
+    """Write to the store, and close it, as Kafka Streams does."""
+    break_seal(spec.paths, STORE)
+    for _ in range(3):
+        database = RocksDB(live, spec.store.values.column_families)
+        database.write({}, status=STATUS_CLOSED)
+        database.sync()
+        database.close()
+
+
+def status_of(report: dict[str, Any]) -> str:
+    """Return the status of the store of task 0_0."""
+    (found,) = [row["status"] for row in report["rows"] if row["task"] == "0_0"]
+    return str(found)
 
 
 def test_an_empty_disk_is_brought_up_from_snapshots_and_the_rest_of_the_logs_and_then_left_alone(

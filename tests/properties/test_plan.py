@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -13,14 +14,25 @@ from hypothesis import strategies as st
 
 from statestore.errors import ArchiveUnavailableError
 from statestore.partition import plan as plan_module
-from statestore.partition.facts import UNASKED, Facts, LastKnown, Needs, Open, Question, RebuildLoss
+from statestore.partition.facts import (
+    NO_ARCHIVE,
+    UNASKED,
+    Facts,
+    LastKnown,
+    LogFacts,
+    Needs,
+    Open,
+    Question,
+    RebuildLoss,
+)
 from statestore.partition.plan import Need, Plan, Refusal, Request, advised, bolder, is_made_empty, plan
 from statestore.partition.spec import StorePartitionSpec
-from statestore.partition.verdict import Verdict
+from statestore.partition.verdict import Verdict, judge
 from statestore.recovery.sources import all_sources
 from statestore.reports import Action, Loss, Status
 from statestore.statedir.record import StoreRecord
-from tests.properties.planned_worlds import World, requests, without, worlds
+from statestore.tasks.task_sources import TASK_SOURCES, on_this_disk
+from tests.properties.planned_worlds import NOW_MS, World, requests, without, worlds
 from tests.session.examples import examples
 
 DEFAULT = Request()
@@ -28,6 +40,9 @@ RANK = {Loss.NONE: 0, Loss.UNPROVEN: 1, Loss.LIKELY: 2}
 WHOLE_LOG = ("log", "parts", "global topic")
 #: Worlds of one case of `test_the_clauses_hold_in_many_worlds`, and cases.
 WORLDS, CASES = 1_000, 100
+
+#: Questions that a task answers.
+BY_TASK = {Question.LAST_KNOWN, Question.FIRST_RECORD, Question.LOG_TIMES, Question.LACKS_VERSIONS}
 
 Clause = Callable[[World, Request], None]
 
@@ -208,6 +223,32 @@ def advice_is_the_plan_of_the_default_request(world: World, request: Request) ->
     assert made.mode == expected
 
 
+def a_task_asks_what_it_can_answer_and_replays_what_only_lags(world: World, request: Request) -> None:
+    """A task looks at the store on its disk, whatever the home of the store is."""
+    disk = world.disk
+    if world.spec.is_global or world.spec.changelog is None or not disk.present or disk.trouble is not None:
+        return
+    spec = on_this_disk(world.spec.model_copy(update={"owned": True}))
+    opened = Facts(spec, disk, NOW_MS, without_answers(world.log), archive=NO_ARCHIVE)
+    facts, verdict = resolved_by_task(world, opened, partial(judge, if_unusable=True))
+    _, made = resolved_by_task(world, facts, lambda found: plan(found, verdict, DEFAULT, TASK_SOURCES))
+    if verdict.catches_up and disk.committed is not None:
+        assert isinstance(made, Plan), f"{verdict.status} is refused: {made.error}"
+        assert made.source == "tail", f"it only lags, and is built from {made.source}"
+
+
+def without_answers(log: LogFacts) -> LogFacts:
+    return log._replace(stream_time=None, first_time=None, lacks_versions=None, tail_is_complete=None)
+
+
+def resolved_by_task(world: World, facts: Facts, decide: Callable[[Facts], Any]) -> tuple[Facts, Any]:
+    while isinstance(result := decide(facts), Open):
+        assert result.questions <= BY_TASK, f"a task cannot answer {result.questions - BY_TASK}"
+        for question in result.questions:
+            facts = world.answer(question, facts)
+    return facts, result
+
+
 def is_left_to_kafka_streams(spec: StorePartitionSpec) -> bool:
     return spec.is_global and spec.global_kind != "table"
 
@@ -227,6 +268,7 @@ CLAUSES: tuple[Clause, ...] = (
     accepting_a_loss_changes_no_plan_that_loses_nothing,
     less_that_is_known_makes_no_bolder_plan,
     advice_is_the_plan_of_the_default_request,
+    a_task_asks_what_it_can_answer_and_replays_what_only_lags,
 )
 
 
@@ -345,6 +387,10 @@ def _advice_is_always_full(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(f"{__name__}.advised", lambda verdict: Action.FULL)
 
 
+def _a_task_has_the_archive(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(f"{__name__}.on_this_disk", lambda spec: spec)
+
+
 @pytest.mark.parametrize(
     ("clause", "defect"),
     [
@@ -359,6 +405,8 @@ def _advice_is_always_full(patch: pytest.MonkeyPatch) -> None:
         (only_damage_is_repaired_and_each_refusal_says_why, _damage_is_left),
         (accepting_a_loss_changes_no_plan_that_loses_nothing, _accepted_losses_lead_to_the_log),
         (less_that_is_known_makes_no_bolder_plan, _an_archive_without_an_answer_has_nothing),
+        (a_task_asks_what_it_can_answer_and_replays_what_only_lags, _a_task_has_the_archive),
+        (a_task_asks_what_it_can_answer_and_replays_what_only_lags, _asks_for_ever),
         (advice_is_the_plan_of_the_default_request, _advice_is_always_full),
         (advice_is_the_plan_of_the_default_request, _damage_is_left),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,7 @@ def test_a_store_in_use_is_looked_at_again_when_the_others_are_done(
 ) -> None:
     application = Application(bootstrap_servers, tmp_path, partitions=2)
     application.process([(b"a", b"1")])
-    settings = Settings(
-        bootstrap_servers=bootstrap_servers,
-        state_dir=application.state_dir,
-        reports_dir=tmp_path / "reports",
-        data_docs_dir=tmp_path / "docs",
-        kafka_timeout_s=60,
-    )
+    settings = settings_of(application, tmp_path)
     real, looked_at = job.run_each, []
 
     def in_use_at_first(session: SparkSession, parts: list[Any], *how: Any) -> Any:
@@ -43,3 +38,26 @@ def test_a_store_in_use_is_looked_at_again_when_the_others_are_done(
     report = job.run(request, settings, catalogue_of(application.definition, partitions=2), "run")
     assert looked_at == [["0_0", "0_1"], ["0_0"]]
     assert [(row.task, row.status) for row in report.rows] == [("0_0", Status.OK), ("0_1", Status.EMPTY)]
+
+
+def test_a_directory_of_a_partition_that_no_topic_has_is_a_row(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    application = Application(bootstrap_servers, tmp_path)
+    application.process([(b"a", b"1")])
+    task = application.store_spec().paths.task_dir
+    shutil.copytree(task, task.with_name("0_7"))
+    request = VerifyRequest(applications=(application.name,), depth="offsets")
+    report = job.run(request, settings_of(application, tmp_path), catalogue_of(application.definition), "run")
+    assert [(row.task, row.status) for row in report.rows] == [("0_0", Status.OK), ("0_7", Status.REPARTITIONED)]
+
+
+def settings_of(application: Application, directory: Path) -> Settings:
+    """Return the settings of an installation with the state directory of an application."""
+    return Settings(
+        bootstrap_servers=application.servers,
+        state_dir=application.state_dir,
+        reports_dir=directory / "reports",
+        data_docs_dir=directory / "docs",
+        kafka_timeout_s=60,
+    )

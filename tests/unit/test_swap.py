@@ -14,12 +14,14 @@ from samples import TIMESTAMPED as KEY_VALUE
 from samples import WINDOW, contents
 
 from statestore.durable import remove_durably, remove_tree, rename_durably, write_durably
-from statestore.errors import StateStoreError
+from statestore.errors import InvalidStateError, StateStoreError
 from statestore.formats import checkpoint_file
 from statestore.model import TopicPartition
+from statestore.reports import Loss, Status
 from statestore.statedir import swap as swap_module
 from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.record import read_record, write_record
+from statestore.statedir.sidecar import Judgement
 from statestore.statedir.swap import finish_swaps, swap
 from tests.forked import exit_code
 from tests.records import recorded
@@ -94,6 +96,15 @@ def test_a_swap_without_a_live_store_has_no_quarantine(paths, store):
     lay_out(paths, store, live=False)
     assert swap(paths, store, "run") is None
     assert state(paths, store) == (NEW, {}, {}, False)
+
+
+def test_nothing_is_changed_if_no_store_is_staged(paths):
+    lay_out(paths)
+    swap(paths, KEY_VALUE, "first", verdict=Judgement(Status.OK, Loss.NONE, ""))
+    before = {path: path.read_bytes() for path in paths.state_dir.rglob("*") if path.is_file()}
+    with pytest.raises(InvalidStateError, match="there is no store in"):
+        swap(paths, KEY_VALUE, "second", verdict=Judgement(Status.CORRUPT, Loss.LIKELY, "by a test"))
+    assert {path: path.read_bytes() for path in paths.state_dir.rglob("*") if path.is_file()} == before
 
 
 INPUT, NEIGHBOUR = TopicPartition("orders", 0), TopicPartition("app-t-changelog", 0)

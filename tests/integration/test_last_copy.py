@@ -285,15 +285,18 @@ def test_what_a_cut_log_has_lost_is_still_needed_after_the_next_run(bootstrap_se
 def test_a_window_store_that_cannot_be_read_is_kept_if_its_log_has_lost_what_it_has(
     bootstrap_servers: str, tmp_path: Path
 ) -> None:
-    """Given a store at the end of its log, so that only reading its rows shows the damage."""
+    """Given a store at the end of its log, and damage in the middle of a file, which only reading all rows shows."""
     application = windowed(bootstrap_servers, tmp_path)
-    application.process([(b"k", b"1")] * 7)
+    rows: list[Row] = [(b"key-%05d" % number, b"1") for number in range(2_000)]
+    application.process(rows)
     empty(application)
     assert application.process([(b"j", b"1")], T0 + 100).failure is None
-    for table in application.live.rglob("*.sst"):
-        table.write_bytes(bytes([table.read_bytes()[0] ^ 1]) + table.read_bytes()[1:])
+    path = max(application.live.rglob("*.sst"), key=lambda found: found.stat().st_size)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
     assert application.verify("offsets").status is Status.OK
-    application.send([(b"k", b"1")])
+    application.send(rows)
     failure = application.run().failure
     assert failure is not None
     assert "needed from 0 on" in failure.evidence

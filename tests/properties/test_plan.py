@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from statestore.archive.archive import ArchiveSpec
 from statestore.errors import ArchiveUnavailableError
 from statestore.partition import plan as plan_module
 from statestore.partition.facts import (
@@ -228,7 +229,8 @@ def a_task_asks_what_it_can_answer_and_replays_what_only_lags(world: World, requ
     disk = world.disk
     if world.spec.is_global or world.spec.changelog is None or not disk.present or disk.trouble is not None:
         return
-    spec = on_this_disk(world.spec.model_copy(update={"owned": True}))
+    archive = ArchiveSpec(url="file:///a", cluster="c", node_local=True)
+    spec = on_this_disk(world.spec.model_copy(update={"owned": True, "archive": archive}))
     opened = Facts(spec, disk, NOW_MS, without_answers(world.log), archive=NO_ARCHIVE)
     facts, verdict = resolved_by_task(world, opened, partial(judge, if_unusable=True))
     _, made = resolved_by_task(world, facts, lambda found: plan(found, verdict, DEFAULT, TASK_SOURCES))

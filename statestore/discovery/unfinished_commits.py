@@ -80,7 +80,7 @@ class UnfinishedCommits:
         RetryError
             If it is unknown whether these contain a part of a commit.
         StoreCorruptedError
-            If a commit is damaged.
+            If a commit is damaged, or follows one that a database does not have.
         """
         shown, before = self.any, set(self._commits)
         now = self._hold()
@@ -90,8 +90,10 @@ class UnfinishedCommits:
             name = one.directory.name if self._store.segmented else ONLY
             if not self._last_use.is_as_recorded(name, one.directory, one.database.last_write):
                 continue  # another program has used it since
+            reached: dict[TopicPartition, int] = {}
             for _, commit in sorted(self._commits.items()):
                 if name in commit.databases:
+                    commit.require_follows(name, one.database.committed_offset, reached)
                     one.stage(commit.pieces(name), commit.offsets)
 
     def _hold(self) -> set[int]:

@@ -25,7 +25,9 @@ A file, little-endian: parts, each
 
     u32 length of the body; u32 CRC-32 of the body; body
 
-The first body is JSON: the names of the databases, and the offsets and position of the commit. The last one is empty.
+The first body is JSON: the names of the databases, and the offsets and position of the commit. If the store has no
+changelog, it also has the offsets of the commit before that changed each database. If a database does not have that
+commit, an older copy of it was put back, and the file is not repeated. The last body is empty.
 Each of the others has changes of a column family of a database, which are applied in their order:
 
     u16 length of the database's name; u16 length of the family's name; u8 1: deleted ranges, 0: rows; the two names
@@ -41,7 +43,7 @@ import os
 import shutil
 import time
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
@@ -64,6 +66,8 @@ _ROWS_A_PART = 1024
 _PREPARED = "prepared-"
 _NO_CHANGELOG = "The store has no changelog to rebuild it from: restore it from a snapshot"
 _PART_BYTES = 4 * 1024 * 1024
+#: By the names of databases.
+Offsets = Mapping[str, Mapping[TopicPartition, int]]
 
 
 class Piece(NamedTuple):
@@ -84,6 +88,9 @@ class LoggedDatabase(Protocol):
         position: Mapping[TopicPartition, int] | None,
     ) -> None:
         """Apply the pieces of a commit, then its offsets and position."""
+
+    def committed_offset(self, topic_partition: TopicPartition) -> int | None:
+        """Return the offset of the last commit that it has; None if it has none."""
 
     def sync(self) -> None:
         """Wait until all that was committed is on disk."""
@@ -145,6 +152,7 @@ class CommitLog:
         databases: Mapping[str, Iterable[Piece]],
         offsets: Mapping[TopicPartition, int],
         position: Mapping[TopicPartition, int] | None,
+        after: Offsets | None = None,
     ) -> int:
         path, partial = self._directory / name, self._directory / f".{name}"
         try:
@@ -155,7 +163,7 @@ class CommitLog:
                         sync_directory(directory)
             try:
                 with partial.open("wb") as file:
-                    for body in _bodies(databases, offsets, position):
+                    for body in _bodies(databases, offsets, position, after):
                         file.write(_HEADER.pack(len(body), zlib.crc32(body)))
                         file.write(body)
                     size = file.tell()
@@ -181,6 +189,7 @@ class CommitLog:
         databases: Mapping[str, Iterable[Piece]],
         offsets: Mapping[TopicPartition, int],
         position: Mapping[TopicPartition, int] | None,
+        after: Offsets,
     ) -> None:
         """Write a commit durably that counts only if a Kafka transaction is committed; otherwise as `add`.
 
@@ -188,10 +197,12 @@ class CommitLog:
         ----------
         number
             The commit's number, which the transaction writes to the topic of input offsets.
+        after
+            Offsets of the commit before that changed each database.
         """
         name = f"{_PREPARED}{number}"
         self.is_prepared = True  # whether the file is there is not known after an error
-        size = self._write(name, databases, offsets, position)
+        size = self._write(name, databases, offsets, position, after)
         self._prepared = self._directory / name, size
         kill_switch.reached("commit prepared, Kafka not committed")
 
@@ -218,10 +229,11 @@ class CommitLog:
         Raises
         ------
         StoreCorruptedError
-            If it is damaged.
+            If it is damaged, or does not follow what the databases have.
         """
         prepared = prepared_commits(self._directory)
         if committed in prepared:
+            self._require_no_gap([prepared[committed]], databases)
             self._repeat(prepared[committed], databases)
             for database in databases.values():
                 database.sync()
@@ -239,6 +251,15 @@ class CommitLog:
     def _repeat(self, path: Path, databases: Mapping[str, LoggedDatabase]) -> None:
         with path.open("rb") as file:
             _repeat(Commit(file, only_copy=self.only_copy), databases)
+
+    def _require_no_gap(self, paths: Sequence[Path], databases: Mapping[str, LoggedDatabase]) -> None:
+        reached: dict[str, dict[TopicPartition, int]] = {}
+        for path in paths:
+            with path.open("rb") as file:
+                commit = Commit(file, only_copy=self.only_copy)
+            for name in commit.databases:
+                if (database := databases.get(name)) is not None:
+                    commit.require_follows(name, database.committed_offset, reached.setdefault(name, {}))
 
     # -------------------------------------------------------------------------------------------------------------
 
@@ -278,7 +299,8 @@ class CommitLog:
         Raises
         ------
         StoreCorruptedError
-            If the store has no changelog, and a commit is damaged or belongs to other databases.
+            If the store has no changelog, and a commit is damaged, belongs to other databases, or follows one that they
+            do not have.
         """
         left = numbers(self._directory)
         self.is_prepared = self.only_copy and bool(prepared_commits(self._directory))
@@ -287,6 +309,8 @@ class CommitLog:
                 f"{self._directory} has commits of a store without a changelog, and another program has written to the "
                 f"store since, or another store was put in its place. {_NO_CHANGELOG}"
             )
+        if self.only_copy:
+            self._require_no_gap([self._directory / str(number) for number in left], databases)
         if usable and left:
             with suppress(*(() if self.only_copy else (StoreCorruptedError,))):  # the changelog has the rest
                 for number in left:
@@ -329,9 +353,36 @@ class Commit:
             head = json.loads(next(self._bodies()))
             self.databases: Collection[str] = head["databases"]
             self.offsets = _partitions(head["offsets"])
+            self.after = {name: _partitions(entries) for name, entries in head.get("after", {}).items()}
             self.position = None if head["position"] is None else _partitions(head["position"])
         except (ValueError, KeyError, TypeError) as error:
             raise self._damaged(f"does not begin as expected: {error}") from error
+
+    def require_follows(
+        self, database: str, committed: Callable[[TopicPartition], int | None], reached: dict[TopicPartition, int]
+    ) -> None:
+        """Require that a database has the commit before that changed it, and add this one to what it has.
+
+        Parameters
+        ----------
+        committed
+            Returns the offset that the database has.
+        reached
+            Offsets of the commits in files before this one.
+
+        Raises
+        ------
+        StoreCorruptedError
+            If it does not have that commit.
+        """
+        for partition, number in self.after.get(database, {}).items():
+            has = max(reached.get(partition, -1), -1 if (found := committed(partition)) is None else found)
+            if has < number:
+                raise StoreCorruptedError(
+                    f"{self._file.name} follows commit {number}. The database {database or 'of the store'} has commits "
+                    f"up to {has}, so an older copy of it was put back. {_NO_CHANGELOG}"
+                )
+        reached.update(self.offsets)
 
     def pieces(self, database: str) -> Iterator[Piece]:
         """Yield the changes of a database, in their order."""
@@ -392,12 +443,15 @@ def _bodies(
     databases: Mapping[str, Iterable[Piece]],
     offsets: Mapping[TopicPartition, int],
     position: Mapping[TopicPartition, int] | None,
+    after: Offsets | None,
 ) -> Iterator[bytes]:
-    head = {
+    head: dict[str, object] = {
         "databases": list(databases),
         "offsets": _entries(offsets),
         "position": None if position is None else _entries(position),
     }
+    if after is not None:
+        head["after"] = {name: _entries(found) for name, found in after.items()}
     yield json.dumps(head).encode()
     for database, pieces in databases.items():
         for family, ranges, rows in pieces:

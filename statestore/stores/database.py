@@ -96,6 +96,8 @@ class Database:
         self._commits = commits
         self._unflushed_bytes = self._unflushed_commits = 0
         self.is_decided = False
+        self._logged = spec.logged
+        self._last_change: Mapping[TopicPartition, int] | None = None
         self._store = spec.store
         self._format = spec.format
         self._read_only = read_only
@@ -140,6 +142,8 @@ class Database:
         `StateStore.commit`.
         """
         self.require_open()
+        if not self._logged:
+            self._last_change = {**self.last_change, **(offsets if self.has_changes else {})}
         if self._commits is not None and self._commits.only_copy:
             self._commit_unlogged(self._commits, offsets, position)
             return
@@ -154,6 +158,18 @@ class Database:
             commits.end()
             self.is_decided = False
 
+    @property
+    def last_change(self) -> Mapping[TopicPartition, int]:
+        """Offsets of the last commit that changed its rows, as far as it is known since the database was opened.
+
+        A file on disk has at least these offsets once the file of that commit is removed. Later ones only reach the
+        disk with other rows.
+        """
+        if self._last_change is not None:
+            return self._last_change
+        found = {partition: self._table.committed_offset(partition) for partition in self._table.offset_partitions()}
+        return {partition: offset for partition, offset in found.items() if offset is not None}
+
     def prepare(
         self, number: int, offsets: Mapping[TopicPartition, int], position: Mapping[TopicPartition, int] | None
     ) -> None:
@@ -163,7 +179,8 @@ class Database:
         """
         self.require_open()
         assert self._commits is not None, "only a store on disk is without a changelog"
-        self._commits.prepare(number, {ONLY: self._writes.pieces()}, offsets, position)
+        after = {ONLY: self.last_change}
+        self._commits.prepare(number, {ONLY: self._writes.pieces()}, offsets, position, after)
 
     def _commit_unlogged(
         self,

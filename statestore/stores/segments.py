@@ -195,7 +195,8 @@ class Segments:
         """
         assert self._home.commits is not None, "only a transactional store on disk is without a changelog"
         pieces = {self._home.name(start): segment.pieces() for start, segment in self._segments.items()}
-        self._home.commits.prepare(number, pieces, offsets, position)
+        after = {self._home.name(start): segment.last_change for start, segment in self._segments.items()}
+        self._home.commits.prepare(number, pieces, offsets, position, after)
 
     def decide(self, committed: int | None) -> None:
         """Complete or discard a commit that was prepared when the process was killed (`CommitLog.decide`)."""

@@ -423,6 +423,9 @@ class TaskStore:
                 return step if point is None else with_restore_point(self._spec, step, point)
         return step
 
+    def note_commit(self) -> None:
+        """Note that Kafka and the store have committed."""
+
     # -- at work --------------------------------------------------------------------------------------------------
 
     @property

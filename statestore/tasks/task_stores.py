@@ -207,6 +207,7 @@ class TaskStores:
             else:
                 part.committed = part.committed if offset is None else offset
                 part.logged += logged.get(part.store.name, 0)
+                part.note_commit()
             kill_switch.reached("store committed")
         if first is not None:
             raise first

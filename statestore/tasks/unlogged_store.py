@@ -163,6 +163,12 @@ class UnloggedTaskStore(TaskStore):
         self._inner.prepare(self._greatest, {self.changelog: self._greatest}, position)
         return self._greatest
 
+    def note_commit(self) -> None:
+        """Forget an accepted loss: the last commit names what the store has, so a later loss is another one."""
+        if self._accepted is not None:
+            self._accepted = None
+            self.write_record(self.known())
+
     # -- closing --------------------------------------------------------------------------------------------------
 
     def known(self) -> StoreRecord:
@@ -172,5 +178,5 @@ class UnloggedTaskStore(TaskStore):
             caught_up_ms=self._changelogs.now_ms(),
             committed=self._number,
             stream_time=self.stream_time,
-            accepted=None if self.committed is not None else self._accepted,  # a commit names what the store has
+            accepted=self._accepted,
         )

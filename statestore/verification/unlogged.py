@@ -22,6 +22,7 @@ from statestore.statedir.lock import give_way
 from statestore.statedir.record import read_record
 from statestore.statedir.swap import locked_task
 from statestore.stores.commit_log import Commit, numbers, prepared_commits
+from statestore.stores.database import ONLY
 from statestore.verification.contents import count_rows
 from statestore.verification.options import VerifyOptions
 from statestore.verification.report_row import report_row
@@ -87,16 +88,19 @@ def commits_in_files(spec: StorePartitionSpec, last: LastCommit, committed: int 
     Raises
     ------
     StoreCorruptedError
-        If a file is damaged.
+        If a file is damaged, or follows a commit that the database does not have.
     """
     directory = spec.paths.commits(spec.store.name)
     paths = [directory / str(number) for number in numbers(directory)]
     paths += [path for number, path in prepared_commits(directory).items() if number == last.expected(spec.store.name)]
     found = [committed] if committed is not None and committed >= 0 else []
-    waiting = 0
+    waiting, reached = 0, dict[TopicPartition, int]()
     for path in paths:
         with path.open("rb") as file:
-            number = Commit(file, only_copy=True).offsets.get(TopicPartition(*spec.partition))
+            commit = Commit(file, only_copy=True)
+        number = commit.offsets.get(TopicPartition(*spec.partition))
+        if not spec.store.segmented:  # a segment has no later commits than those that changed it
+            commit.require_follows(ONLY, lambda _: committed, reached)
         if number is not None:
             waiting += committed is None or number > committed
             found.append(number)

@@ -103,8 +103,8 @@ ALL = ("--max-bytes", "1Gi")
 EVERY_TASK = [f"0_{partition}" for partition in range(PARTITIONS)]
 
 
-def test_an_older_copy_is_found_after_a_store_was_warmed_and_the_warmed_store_is_none(pod: Pod) -> None:
-    """The databases have one identity: that of the snapshot."""
+def test_an_older_copy_is_found_after_a_store_was_warmed(pod: Pod) -> None:
+    """Given a database that was written further than the next one, which a warm-up restored with the same identity."""
     verified = ("verify", "--application", pod.app.name, "--store", SHAPE, "--depth", "offsets")
     pod.warm(*ALL)
     written_on(pod.live(0), pod.app.store_spec(0, state_dir=pod.state_dir))
@@ -113,7 +113,6 @@ def test_an_older_copy_is_found_after_a_store_was_warmed_and_the_warmed_store_is
     assert pod.outcomes(*ALL)["0_0"] == "warmed"
     older = pod.app.store_spec(0, state_dir=pod.app.directory_before)
     spec = pod.app.store_spec(0, state_dir=pod.state_dir)
-    assert status_of(pod.run.shown(*verified)) == "OK"
     break_seal(spec.paths, STORE)
     shutil.rmtree(spec.live)
     shutil.copytree(older.live, spec.live)

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import CHANGELOG
+from store_samples import STORES, context
 
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import StoreCorruptedError
-from statestore.model import TopicPartition
+from statestore.model import TaskId, TopicPartition
+from statestore.partition.last_commit import LastCommit
+from statestore.partition.spec import StorePartitionSpec
 from statestore.stores import commit_log
 from statestore.stores.commit_log import Commit, CommitLog, Piece, numbers
+from statestore.stores.open import build_store
 from statestore.stores.table import DeletedRange
+from statestore.tasks import BYTES
+from statestore.verification.unlogged import commits_in_files
 
 LOG = TopicPartition("a-log", 3)
 cells = st.binary(max_size=40)
@@ -72,3 +81,86 @@ def test_numbers_grow_also_from_one_process_to_the_next(tmp_path: Path) -> None:
     added = [CommitLog(tmp_path / "s").add({}, {}, None)[0] for _ in range(3)]
     assert numbers(tmp_path / "s") == sorted(set(added)) == added
     assert numbers(tmp_path / "none") == []
+
+
+# -- an older copy of a store without a changelog under newer commits -------------------------------------------------
+
+
+def opened(name, directory):
+    """Open a store without a changelog, whose own directory is next to it."""
+    store = build_store(STORES[name].model_copy(update={"logged": False}), BYTES, BYTES)
+    store.init(context(STORES[name], directory, exactly_once=True, logged=False))
+    return store
+
+
+def commit(store, number, *, start=0):
+    """Commit a row as a task does, in the segment of a time in ms."""
+    at = (start,) if hasattr(store, "fetch") else ()
+    store.put(b"%d" % number, b"value", *at)
+    store.inner.prepare(number, {CHANGELOG: number})
+    store.commit({CHANGELOG: number})
+
+
+@pytest.mark.behaviour("U2", "U6")
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("name", ["plain key-value", "plain window"])
+def test_commits_are_not_repeated_in_an_older_copy_of_their_store(tmp_path, name, older):
+    """Given a copy that was made since the store was opened last, so that this opening is the recorded one."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    store = opened(name, here / "live")
+    for number in (1, 2, 3):
+        commit(store, number)
+        store.sync()
+        if number == 1:
+            shutil.copytree(here / "live", tmp_path / "copy")
+    commit(store, 4)
+    shutil.copytree(here, there)
+    store.close(clean=False)
+    if older:
+        shutil.rmtree(there / "live")
+        shutil.copytree(tmp_path / "copy", there / "live")
+        with pytest.raises(StoreCorruptedError, match="follows commit"):
+            opened(name, there / "live")
+        return
+    store = opened(name, there / "live")
+    assert len(list(store.all())) == store.committed_offset(CHANGELOG) == 4
+    store.close()
+
+
+def test_a_segment_that_a_removed_commit_did_not_change_is_no_older_copy(tmp_path):
+    here = tmp_path / "here"
+    store = opened("plain window", here / "live")
+    commit(store, 1)
+    commit(store, 2, start=100_000)
+    store.sync()
+    for number in (3, 4):
+        commit(store, number, start=100_000)
+        store.inner.opened._sync(100_000)
+        store.inner.opened._remove_flushed()
+    commit(store, 5)
+    assert len(numbers(here / "own" / "commits" / "s")) == 1
+    shutil.copytree(here, tmp_path / "there")
+    store.close(clean=False)
+    store = opened("plain window", tmp_path / "there" / "live")
+    assert len(list(store.all())) == store.committed_offset(CHANGELOG) == 5
+    store.close()
+
+
+@pytest.mark.behaviour("U3")
+def test_verification_finds_commits_that_follow_one_that_the_store_does_not_have(tmp_path):
+    spec = StorePartitionSpec(
+        application="app",
+        task=TaskId(0, 0),
+        store=StoreDefinition(name="s", logged=False),
+        changelog=None,
+        bootstrap_servers="nowhere:9092",
+        state_dir=tmp_path,
+        kafka_timeout_s=1,
+    )
+    log, own = CommitLog(spec.paths.commits("s"), only_copy=True), TopicPartition(*spec.partition)
+    log.prepare(3, {"": []}, {own: 3}, None, {"": {own: 2}})
+    log.promote()
+    last = LastCommit({"s": 3})
+    assert commits_in_files(spec, last, committed=2) == (3, 1)
+    with pytest.raises(StoreCorruptedError, match="follows commit 2"):
+        commits_in_files(spec, last, committed=1)

@@ -30,9 +30,10 @@ Compares store partitions with their changelog topics and changes nothing.
 * Manually: at the depth that the form names.
 
 Each application is one Spark job. Below *check*, each store partition has its own mapped task. It succeeds if the store
-is healthy, and fails if the store is damaged or behind. It is skipped if the store was in use throughout; the next
-run checks it again. If `process` waits for a store, `verify` releases it, and returns to it after the others. With more
-than 256 store partitions, a mapped task stands for several.
+is healthy, and fails if the store is damaged or behind. A store that is in use throughout is verified without its lock.
+If that is not possible, or a difference is not confirmed, the task is skipped, and the next run checks the store again.
+If `process` waits for a store, `verify` releases it, and returns to it after the others. With more than 256 store
+partitions, a mapped task stands for several.
 
 ### What a failure means
 * **plan**: the form is wrong, or the metastore is DEGRADED. The log says what was expected. If Kafka did not answer,
@@ -69,6 +70,7 @@ def _dag(dag_id: str, when: Any, description: str, depth: str, sample: float | N
                 },
             ),
             "sample": field(VerifyRequest, "sample", default=sample),
+            "live": field(VerifyRequest, "live"),
         },
     ):
         steps = job_steps("verify")

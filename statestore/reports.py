@@ -38,16 +38,32 @@ class Status(StrEnum):
     UNLOGGED = "UNLOGGED"
     UNDETERMINED = "UNDETERMINED"
     LOCKED = "LOCKED"
+    PROVEN = "PROVEN"
+    IN_USE = "IN_USE"
+    UNCONFIRMED = "UNCONFIRMED"
 
     @property
     def healthy(self) -> bool:
         """True if no action is needed."""
-        return self in (Status.OK, Status.EMPTY, Status.OLD_FORMAT, Status.STALE, Status.UNLOGGED)
+        return self in _HEALTHY
 
     @property
     def is_found_by_rows(self) -> bool:
         """True if only a comparison of the rows with the changelog finds it, so that a restore needs its report."""
         return self in (Status.DIVERGED, Status.WRONG_OFFSET)
+
+
+_HEALTHY = frozenset(
+    {
+        Status.OK,
+        Status.EMPTY,
+        Status.OLD_FORMAT,
+        Status.STALE,
+        Status.UNLOGGED,
+        Status.PROVEN,
+        Status.IN_USE,
+    }
+)
 
 
 class Loss(StrEnum):
@@ -377,6 +393,19 @@ class VerifyRow(StorePartitionRow):
     acknowledged: Text = Field(
         default="",
         description="since when, and why, a user acknowledges that it is not judged; empty: not acknowledged",
+    )
+    live: bool = Field(default=False, description="whether the store was read while it was, or could be, in use")
+    disk_offset: Int64 | None = Field(
+        default=None,
+        description="of a store in use: last changelog offset that its files have, proven from the rows or as the "
+        "files state it; None: unknown",
+    )
+    disk_lag: Int64 | None = Field(
+        default=None, description="of a store in use: changelog offsets that its files do not have yet"
+    )
+    kill_risk: Text = Field(
+        default="",
+        description="why a kill of the application now would lose data or cost a full restore; empty: nothing shows it",
     )
     seconds: float = 0.0
 

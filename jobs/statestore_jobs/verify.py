@@ -26,6 +26,7 @@ from statestore.requests.verify import Depth, VerifyRequest
 from statestore.verification.acknowledged import with_acknowledged
 from statestore.verification.check import undetermined, verify_many
 from statestore.verification.history import write_history
+from statestore.verification.live.verify import NOTHING_READ, verify_live
 from statestore.verification.options import VerifyOptions
 from statestore.verification.report_row import report_row
 from statestore.verification.restore_points import with_restore_points
@@ -63,7 +64,7 @@ def run(request: VerifyRequest, settings: Settings, catalogue: Catalogue, run_id
     specs = selected.specs if len(applications) > 1 else selected.specs_of_all()
     archive = archive_of(settings, topics)
     specs = [spec.model_copy(update={"archive": archive}) for spec in specs]
-    rows = _verify(settings, specs, options, task_counts(topics, applications))
+    rows = _verify(settings, specs, options, task_counts(topics, applications), live=request.live)
     rows += [undetermined(found) for found in failed_stores(applications, selected.failed, request.stores)]
     report = VerifyReport(
         run_id=run_id,
@@ -84,14 +85,22 @@ def _verify(
     specs: Sequence[StorePartitionSpec],
     options: VerifyOptions,
     tasks: Mapping[tuple[str, int], int],
+    *,
+    live: bool,
 ) -> list[VerifyRow]:
     with state_of(spark_session("verify"), settings) as spark:
+        if live:
+            return _looked_at(spark, specs, options, tasks, live=True)[0]
         rows, lost = _looked_at(spark, specs, options, tasks)
         # Who had them may have ended since, as a run of `process` to which a scan gave way.
         in_use = [at for at, row in enumerate(rows) if row.status is Status.LOCKED and at not in lost]
         again = [specs[at].model_copy(update={"lock_wait_s": _LAST_WAIT_S}) for at in in_use]
         for at, row in zip(in_use, _looked_at(spark, again, options, tasks)[0], strict=True):
             rows[at] = row
+        in_use = [at for at, row in enumerate(rows) if row.status is Status.LOCKED and at not in lost]
+        looked_at, _ = _looked_at(spark, [specs[at] for at in in_use], options, tasks, live=True)
+        for at, row in zip(in_use, looked_at, strict=True):
+            rows[at] = rows[at] if row.status in NOTHING_READ else row
     return rows
 
 
@@ -100,10 +109,14 @@ def _looked_at(
     specs: Sequence[StorePartitionSpec],
     options: VerifyOptions,
     tasks: Mapping[tuple[str, int], int],
+    *,
+    live: bool = False,
 ) -> tuple[list[VerifyRow], set[int]]:
     """Return a row for each spec, and the numbers of those whose worker died before it had looked."""
 
     def verify_part(part: Sequence[StorePartitionSpec]) -> _Rows:
+        if live and not any(spec.home.in_archive for spec in part):
+            return _Rows(rows=tuple(verify_live(part, options)))
         return _Rows(rows=tuple(with_restore_points(part, verify_many(part, options, tasks), options.depth)))
 
     parts = split(by_task(specs), _TASKS_PER_CORE[options.depth] * spark.sparkContext.defaultParallelism)

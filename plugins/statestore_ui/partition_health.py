@@ -28,7 +28,10 @@ _LEVELS: dict[Status, Level] = {
     Status.OLD_FORMAT: "notice",
     Status.STALE: "notice",
     Status.UNLOGGED: "notice",
+    Status.PROVEN: "good",
+    Status.IN_USE: "notice",
     Status.LOCKED: "busy",
+    Status.UNCONFIRMED: "warn",
     Status.LAGGING: "warn",
 }
 #: Words of the page's own: for store partitions that no verification has looked at since they were seen or restored.

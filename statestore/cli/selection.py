@@ -15,7 +15,7 @@ from statestore.cli.service import Service
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.fields import Guarantee
 from statestore.discovery.acknowledged import read_acknowledged
-from statestore.discovery.applications import discover
+from statestore.discovery.applications import WithoutLock, discover
 from statestore.discovery.directories import applications_in, unusable_applications
 from statestore.discovery.hints import Hint, parse_hints
 from statestore.discovery.known_store import KnownStore
@@ -226,13 +226,17 @@ class Chosen:
             )
 
 
-def choose(asked: PartitionSelection, topics: Topics, *, certain: bool = False) -> Chosen:
+def choose(
+    asked: PartitionSelection, topics: Topics, *, certain: bool = False, without_lock: WithoutLock = "never"
+) -> Chosen:
     """Find out what was asked for.
 
     Parameters
     ----------
     certain
         Stores are written: a catalogue that could not be read to its end will not do.
+    without_lock
+        When stores without a definition are looked into without their tasks' locks, as of `discover`.
 
     Raises
     ------
@@ -293,6 +297,7 @@ def choose(asked: PartitionSelection, topics: Topics, *, certain: bool = False) 
                 named=hints,
                 defined=defined_topics,
                 here_only=asked.here_only,
+                without_lock=without_lock,
             )
         except (InputError, OSError) as error:
             if len(names) == 1 or name in asked.applications:

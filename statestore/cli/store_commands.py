@@ -16,6 +16,7 @@ from statestore.requests.verify import VerifyRequest
 
 if TYPE_CHECKING:
     from statestore.cli.selection import PartitionSelection
+    from statestore.discovery.applications import WithoutLock
 
 
 @options.with_target
@@ -89,7 +90,7 @@ def verify(
     archive_timeout_s: options.ArchiveTimeout = 60.0,
     json: options.Json = None,
 ) -> None:
-    """Verify store partitions against their changelogs. Changes nothing, and opens no store that is in use."""
+    """Verify store partitions against their changelogs. Changes nothing, even while their application runs."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -103,6 +104,7 @@ def verify(
     from statestore.reports import VerifyReport
     from statestore.verification.acknowledged import with_acknowledged
     from statestore.verification.history import write_history
+    from statestore.verification.live.pace import use_lowest_priority
     from statestore.verification.options import VerifyOptions
 
     started_ms = clock.now_ms()
@@ -112,7 +114,10 @@ def verify(
     where = archive_of_stores(archive, archive_timeout_s, topics)
     kept_in = known_stores.reachable(where)
     asked = asked.naming(names or ())
-    chosen = choose(replace(asked, archive=kept_in, leftovers=True), topics)
+    if request.live:
+        use_lowest_priority()
+    without_lock: WithoutLock = "always" if request.live else "if locked"
+    chosen = choose(replace(asked, archive=kept_in, leftovers=True), topics, without_lock=without_lock)
     chosen.require_known()
     chosen.say_left_out()
     rows = work.rows_without_work(chosen, topics)
@@ -123,7 +128,15 @@ def verify(
         bar = progress.add_task("verifying", total=len(chosen.specs))
         tasks = task_counts(topics, chosen.defined)
         specs = [spec.model_copy(update={"archive": where}) for spec in chosen.specs]
-        verified = work.verify_all(specs, how, parallel, lambda count: progress.advance(bar, count), tasks=tasks)
+        verified = work.verify_all(
+            specs,
+            how,
+            parallel,
+            lambda count: progress.advance(bar, count),
+            tasks=tasks,
+            live=request.live,
+            falls_back=True,
+        )
     report = VerifyReport(
         run_id=f"command-{started_ms}",
         applications=chosen.applications,
@@ -133,8 +146,12 @@ def verify(
         rows=(*with_acknowledged(verified, asked.where.state_dir), *rows),
         left_out=chosen.without_rows,
     )
-    known_stores.keep(chosen, asked.where.state_dir, report.rows, kept_in)
+    if not request.live:  # which writes nothing where the stores are
+        known_stores.keep(chosen, asked.where.state_dir, report.rows, kept_in)
     tables.show_verified(output.console(json), report.rows)
+    for row in report.rows:
+        if row.kill_risk:
+            print(f"statestore: warning: {row.label}: {row.kill_risk}", file=sys.stderr)
     for store in (*chosen.troubled("unlogged"), *chosen.troubled("in memory")):
         print(f"statestore: {store.label} is skipped: {store.problem}", file=sys.stderr)
     output.write_report(json, asked.reports_dir, report)

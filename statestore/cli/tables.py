@@ -68,7 +68,7 @@ def _failed(failure: Failure | None) -> Text:
 
 def status_text(status: Status) -> Text:
     """Return the status in its colour."""
-    doubtful = status in (Status.LOCKED, Status.LAGGING, Status.UNKNOWN_FORMAT)
+    doubtful = status in (Status.LOCKED, Status.LAGGING, Status.UNKNOWN_FORMAT, Status.UNCONFIRMED)
     return Text(status.value, style=_GOOD if status.healthy else _DOUBTFUL if doubtful else _BAD)
 
 

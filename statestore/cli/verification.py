@@ -18,6 +18,7 @@ from statestore.reports import Action, Status, VerifyRow
 from statestore.verification.acknowledged import as_acknowledged
 from statestore.verification.check import undetermined, verify_many
 from statestore.verification.global_stores import verify_global
+from statestore.verification.live.verify import verify_live, with_live
 from statestore.verification.options import VerifyOptions
 from statestore.verification.restore_points import with_restore_points
 
@@ -30,6 +31,8 @@ class _Piece(NamedTuple):
     specs: Sequence[StorePartitionSpec]
     options: VerifyOptions
     tasks: Mapping[tuple[str, int], int]
+    live: bool
+    falls_back: bool
 
 
 def verify_all(
@@ -39,6 +42,8 @@ def verify_all(
     done: Callable[[int], None] = lambda _: None,
     *,
     tasks: Mapping[tuple[str, int], int] = _NO_TASKS,
+    live: bool = False,
+    falls_back: bool = False,
 ) -> list[VerifyRow]:
     """Verify store partitions, global ones too, and return a row for each in the order of the specs.
 
@@ -48,17 +53,24 @@ def verify_all(
         Called with the number of store partitions that were verified since the last call.
     tasks
         How many tasks there are, by application and subtopology, where that is known.
+    live
+        Verify all of them without their locks; those whose home is the archive are verified there.
+    falls_back
+        Verify those that are locked without their locks.
     """
     groups = by_task(specs)
     if options.depth == "offsets":
         groups = [list(range(at, min(at + _TOGETHER, len(specs)))) for at in range(0, len(specs), _TOGETHER)]
-    pieces = [_Piece([specs[at] for at in group], options, tasks) for group in groups]
+    pieces = [_Piece([specs[at] for at in group], options, tasks, live, falls_back) for group in groups]
     return in_order(groups, run_each(pieces, _verify, processes, lambda rows: done(len(rows))))
 
 
 def _verify(piece: _Piece) -> list[VerifyRow]:
+    if piece.live and not any(spec.home.in_archive for spec in piece.specs):
+        return verify_live(piece.specs, piece.options)
     of_tasks = iter(verify_many([spec for spec in piece.specs if not spec.is_global], piece.options, piece.tasks))
     rows = [verify_global(spec, piece.options) if spec.is_global else next(of_tasks) for spec in piece.specs]
+    rows = with_live(piece.specs, rows, piece.options) if piece.falls_back else rows
     return with_restore_points(piece.specs, rows, piece.options.depth)
 
 

@@ -9,10 +9,11 @@ not tell is asked of the user, store by store. What they tell goes before what i
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from statestore.changelog.streams_group import streams_group
 from statestore.changelog.topics import Topics
@@ -50,8 +51,12 @@ from statestore.kinds.versioned import COMPACTION_LAG
 from statestore.model import TaskId, TopicPartition, changelog_topic, repartition_topic
 from statestore.partition.spec import GLOBAL_TASK, ChangelogSpec
 from statestore.statedir.legacy import legacy_offsets
-from statestore.statedir.lock import locked
+from statestore.statedir.lock import locked, require_made
 from statestore.statedir.paths import TaskPaths
+
+#: When stores are looked into without their tasks' locks.
+WithoutLock = Literal["never", "if locked", "always"]
+Guard = Callable[[TaskPaths], AbstractContextManager[None]]
 
 
 def discover(
@@ -65,6 +70,7 @@ def discover(
     defined: Mapping[str, str] | None = None,
     here_only: bool = False,
     lock_wait_s: float = 10.0,
+    without_lock: WithoutLock = "never",
 ) -> list[DiscoveredStore]:
     """Find the stores of an application, in order of their names.
 
@@ -80,6 +86,9 @@ def discover(
         By changelog topic: the application whose definition names it.
     lock_wait_s
         How long to wait, in all, for tasks that are in use.
+    without_lock
+        When to look into stores without their tasks' locks, through links to their files: `if locked` by another
+        program, without waiting for it, or `always`.
     here_only
         Only tasks that have a directory here, because the application runs on other machines, too. Otherwise every
         partition of a store's changelog is a task that should be here.
@@ -114,7 +123,7 @@ def discover(
             "gone, add --changelog STORE=TOPIC"
         )
     _check_hints(application, hints, sorted({*here, *logged, *known}), where)
-    deadline = time.monotonic() + lock_wait_s
+    guard = partial(_guarded, time.monotonic() + lock_wait_s, without_lock)
     names = sorted({*here, *logged, *hints, *known})
     groups = _subtopologies(where, application)
     places, in_use = {}, {}
@@ -126,7 +135,7 @@ def discover(
                 hints.get(name, Hint()),
                 groups.get(log),
                 before.get(name),
-                partial(_use, topic=log, deadline=deadline),
+                partial(_use, topic=log, guard=guard),
                 same_log=name not in before or name in known,
                 **_supporting(topics, application, name, log, here.get(name, ())),
             )
@@ -134,7 +143,7 @@ def discover(
             places[name], in_use[name] = Placed(here.get(name, ())), error
     here = {name: [*found.live] for name, found in places.items()}
     shapes = {
-        name: in_use.get(name) or _shape(here[name], deadline, _changelog(hints.get(name), known.get(name)))
+        name: in_use.get(name) or _shape(here[name], guard, _changelog(hints.get(name), known.get(name)))
         for name in names
     }
     said = {name: _completed(hints.get(name, Hint()), known.get(name), shapes[name]) for name in names}
@@ -210,9 +219,26 @@ def _of_another(application: str, name: str, owner: OtherOwner) -> DiscoveredSto
     )
 
 
-def _use(store: LiveStore, topic: str, deadline: float) -> Use:
+@contextmanager
+def _guarded(deadline: float, without_lock: WithoutLock, paths: TaskPaths) -> Iterator[None]:
+    """Hold a task's lock for the block, unless its stores may be read without it."""
+    with ExitStack() as held:
+        wait_s = max(deadline - time.monotonic(), 0) if without_lock == "never" else 0
+        if without_lock == "always":
+            require_made(paths.state_dir, paths.application)
+        else:
+            try:
+                held.enter_context(locked(paths, wait_s, reading=True))
+            except LockedError:
+                if without_lock == "never":
+                    raise
+                require_made(paths.state_dir, paths.application)
+        yield
+
+
+def _use(store: LiveStore, topic: str, guard: Guard) -> Use:
     """Look at the use of a directory under its task's lock."""
-    with locked(store.paths, max(deadline - time.monotonic(), 0), reading=True):
+    with guard(store.paths):
         return use_of(store, topic)
 
 
@@ -315,11 +341,11 @@ def _check_hints(application: str, hints: Mapping[str, Hint], known: Sequence[st
             )
 
 
-def _shape(partitions: Sequence[LiveStore], deadline: float, changelog: str | None = None) -> Shape:
+def _shape(partitions: Sequence[LiveStore], guard: Guard, changelog: str | None = None) -> Shape:
     """Look into the store's partitions until one tells kind, format and changelog."""
 
     def look(store: LiveStore) -> StoreShape:
-        with locked(store.paths, max(deadline - time.monotonic(), 0), reading=True), unreadable_is_damaged():
+        with guard(store.paths), unreadable_is_damaged():
             shape = shape_of(store)
         return shape._replace(offsets={**_legacy(store.paths, store.name, changelog), **shape.offsets})
 

@@ -60,7 +60,7 @@ def restore_specs(
     if request.verify_report is not None:
         # Only a comparison with the log finds these, so nothing less thorough may find them whole again.
         verified = read_report(request.verify_report, VerifyReport)
-        diverged = {row.label for row in verified.rows if row.status.is_found_by_rows}
+        diverged = {row.label for row in verified.rows if row.status.is_found_by_rows and not row.live}
     approved = {} if request.plan is None else _approved(request.plan)
     if request.target is not None:
         request = request.model_copy(update={"target": request.target.absolute()})

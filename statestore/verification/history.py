@@ -90,6 +90,10 @@ SCHEMA = pa.schema(
         pa.field("acknowledged", pa.string()),
         pa.field("store_topic_id", pa.string()),
         pa.field("advice", _ADVICE),
+        pa.field("live", pa.bool_()),
+        pa.field("disk_offset", pa.int64()),
+        pa.field("disk_lag", pa.int64()),
+        pa.field("kill_risk", pa.string()),
     ]
 )
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from statestore.errors import InputError
 from statestore.requests.verify import Depth, VerifyRequest
+from statestore.verification.live.pace import Pace
 
 
 def nobody_waits() -> None:
     """Read on."""
+
+
+def unpaced(_: int) -> None:
+    """Read as fast as possible."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,14 @@ class VerifyOptions:
         False leaves these keys out of the report, and tells their digests only.
     give_way
         Called now and then while a store is read; raises LockedError to end that.
+    pace
+        Called with the number of bytes of each batch of rows or records; may wait.
+    scratch
+        Directory for sorted records; None: one of ours next to the store.
+    confirm_within_s
+        How long stores in use are looked at again, until a difference is confirmed or gone (s).
+    alert_at
+        Fraction of the way to the loss of data at which a store in use gets an alert.
     """
 
     depth: Depth = "scan"
@@ -42,6 +56,10 @@ class VerifyOptions:
     first_keys: int = 10
     name_keys: bool = True
     give_way: Callable[[], None] = nobody_waits
+    pace: Callable[[int], None] = unpaced
+    scratch: Path | None = None
+    confirm_within_s: float = 300.0
+    alert_at: float = 0.8
 
     def __post_init__(self) -> None:
         if self.first_keys < 0:
@@ -56,4 +74,7 @@ class VerifyOptions:
             seed=started_ms if request.seed is None else request.seed,
             run_bytes=run_bytes,
             name_keys=not request.hide_keys,
+            pace=unpaced if request.rate is None else Pace(request.rate * 1e6),
+            confirm_within_s=request.confirm_within_s,
+            alert_at=request.alert_at,
         )

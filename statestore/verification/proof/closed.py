@@ -1,4 +1,4 @@
-"""Proves which offsets of its log a closed store equals: one pass over its rows, then one over its log.
+"""Proves which offsets of its log a store equals: one pass over its rows, then one over its log.
 
 Nothing is sorted, and the store's committed offset is not used: the offsets follow from the rows (prefix.py).
 """
@@ -6,6 +6,7 @@ Nothing is sorted, and the store's committed offset is not used: the offsets fol
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -28,9 +29,13 @@ from statestore.verification.proof.kernels import KEY_BYTES, RUNS_OF_MEMORY, SEG
 from statestore.verification.proof.key_table import KeyTable
 from statestore.verification.proof.prefix import Prefix, Range, common_ranges, find_prefix, merged
 from statestore.verification.proof.records import LogRecords
+from statestore.verification.proof.suspects import NO_SUSPECTS, Suspects, find_suspects
 from statestore.verification.proof.versioned import prove_versions
 from statestore.verification.row_files import rows_from_files
 from statestore.verification.row_reading import reading_of
+
+#: The directory of a closed database, or an open view of a live one.
+Database = Path | ScannedDatabase
 
 
 class Proof(NamedTuple):
@@ -53,6 +58,8 @@ class Proof(NamedTuple):
         Keys of the orphans by segment, if requested.
     not_judged
         Keys of a versioned store whose oldest value is not compared.
+    suspects
+        By start (ms) of a segment: rows that are not those of the database's position, if requested.
     """
 
     prefixes: Mapping[int, Prefix]
@@ -62,6 +69,7 @@ class Proof(NamedTuple):
     append_times: bool
     orphan_keys: Mapping[int, tuple[bytes, ...]] = MappingProxyType({})
     not_judged: int = 0
+    suspects: Mapping[int, Suspects] = MappingProxyType({})
 
     @property
     def replay_from(self) -> int:
@@ -103,6 +111,10 @@ class Proof(NamedTuple):
                 at: (*self.orphan_keys.get(at, ()), *other.orphan_keys.get(at, ()))
                 for at in self.orphan_keys.keys() | other.orphan_keys.keys()
             },
+            suspects={
+                at: self.suspects.get(at, NO_SUSPECTS).merged(other.suspects.get(at, NO_SUSPECTS))
+                for at in self.suspects.keys() | other.suspects.keys()
+            },
         )
 
     @property
@@ -127,20 +139,21 @@ def is_provable(spec: StorePartitionSpec) -> bool:
 
 def prove(
     spec: StorePartitionSpec,
-    databases: Mapping[int, Path],
+    databases: Mapping[int, Database],
     log: LogRange,
     options: VerifyOptions,
     *,
     name_orphans: bool = False,
     most_passes: int | None = None,
     claim: int | None = None,
+    name_suspects: bool = False,
 ) -> Proof | None:
     """Find the offsets of its log that a store equals.
 
     Parameters
     ----------
     databases
-        Its closed databases, or links to them, by the start (ms) of the segment.
+        Its databases by the start (ms) of the segment: closed ones, or open views of live ones.
     log
         Offsets of its log, asked for after the databases were closed or linked.
     name_orphans
@@ -149,6 +162,8 @@ def prove(
         Do not read store and log more often than this; None: as often as the memory requires.
     claim
         Committed offset of a versioned store, whose history at this offset is compared; None: at the log's end.
+    name_suspects
+        Find the rows that are not those of their database's position; not for versioned stores.
 
     Returns
     -------
@@ -166,71 +181,88 @@ def prove(
         If the log's start has moved since it was asked for.
     """
     prove_form = _PROOFS[spec.store.row_form]
-    return prove_form(spec, databases, log, options, name_orphans, most_passes, claim)
+    return prove_form(spec, databases, log, options, _Asked(name_orphans, most_passes, claim, name_suspects))
+
+
+class _Asked(NamedTuple):
+    """Arguments of `prove`."""
+
+    name_orphans: bool
+    most_passes: int | None
+    claim: int | None
+    name_suspects: bool
 
 
 def _prove_versions(
     spec: StorePartitionSpec,
-    databases: Mapping[int, Path],
+    databases: Mapping[int, Database],
     log: LogRange,
     options: VerifyOptions,
-    name_orphans: bool,
-    most_passes: int | None,
-    claim: int | None,
+    asked: _Asked,
 ) -> Proof | None:
-    (directory,) = databases.values()
-    versions = prove_versions(spec, directory, log, options, claim)
+    (database,) = databases.values()
+    with scanned(spec, database) as found:
+        versions = prove_versions(spec, found, log, options, asked.claim)
     end, digest = max(log.last_stable, log.high_watermark), versions.digest.finished()
     return Proof({0: versions.prefix}, end, 0, {0: digest}, append_times=False, not_judged=versions.not_judged)
 
 
 def _prove_rows(
     spec: StorePartitionSpec,
-    databases: Mapping[int, Path],
+    databases: Mapping[int, Database],
     log: LogRange,
     options: VerifyOptions,
-    name_orphans: bool,
-    most_passes: int | None,
-    claim: int | None,
+    asked: _Asked,
 ) -> Proof | None:
     rows = _row_count(spec, databases)
     # Each pass takes a part of the keys, so that their memory is bounded.
     passes = 1 + rows * KEY_BYTES // (RUNS_OF_MEMORY * options.run_bytes)
-    if most_passes is not None and passes > most_passes:
+    if asked.most_passes is not None and passes > asked.most_passes:
         return None
-    try:
-        found = _prove(spec, databases, log, options, passes, rows, from_files=True, name_orphans=name_orphans)
-    except OtherLayoutError:
-        found = None
-    else:
-        if found is None or not found.unexplained:
-            return found
+    if all(isinstance(database, Path) for database in databases.values()):
+        try:
+            found = _prove(spec, databases, log, options, passes, rows, asked, from_files=True)
+        except OtherLayoutError:
+            pass
+        else:
+            if found is None or not found.unexplained:
+                return found
     # RocksDB decides what is damaged, and how.
-    return _prove(spec, databases, log, options, passes, rows, from_files=False, name_orphans=name_orphans)
+    return _prove(spec, databases, log, options, passes, rows, asked, from_files=False)
 
 
-def _row_count(spec: StorePartitionSpec, databases: Mapping[int, Path]) -> int:
+@contextmanager
+def scanned(spec: StorePartitionSpec, database: Database) -> Iterator[ScannedDatabase]:
+    """Open a closed database for the block; a database that is open stays open."""
+    if isinstance(database, ScannedDatabase):
+        yield database
+        return
+    opened = ScannedDatabase(database, spec.store.values)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def _row_count(spec: StorePartitionSpec, databases: Mapping[int, Database]) -> int:
     """Return about how many rows a store has."""
     rows = 0
-    for directory in databases.values():
-        database = ScannedDatabase(directory, spec.store.values)
-        try:
+    for each in databases.values():
+        with scanned(spec, each) as database:
             rows += database.entries()
-        finally:
-            database.close()
     return rows
 
 
 def _prove(
     spec: StorePartitionSpec,
-    databases: Mapping[int, Path],
+    databases: Mapping[int, Database],
     log: LogRange,
     options: VerifyOptions,
     parts: int,
     rows: int,
+    asked: _Asked,
     *,
     from_files: bool,
-    name_orphans: bool,
 ) -> Proof | None:
     routing, values = routing_of(spec.store), spec.store.values
     proof: Proof | None = None
@@ -256,7 +288,11 @@ def _prove(
         end = max(log.last_stable, log.high_watermark)
         prefixes = {segment: find_prefix(table, end, segment) for segment in _judged(spec, table, databases)}
         found = Proof(prefixes, end, table.misplaced, digests, log_records.append_times)
-        if found.orphans and name_orphans:
+        if asked.name_suspects:
+            compacted = spec.changelog is None or spec.changelog.compacted
+            suspects = {segment: find_suspects(table, log, segment, compacted=compacted) for segment in prefixes}
+            found = found._replace(suspects=suspects)
+        if found.orphans and asked.name_orphans:
             named: dict[int, tuple[bytes, ...]] = {}
             for segment in prefixes.keys() & databases.keys():
                 for batch in _rows(spec, segment, databases[segment], options, from_files=from_files):
@@ -268,23 +304,21 @@ def _prove(
 
 
 def _rows(
-    spec: StorePartitionSpec, segment: int, directory: Path, options: VerifyOptions, *, from_files: bool
+    spec: StorePartitionSpec, segment: int, place: Database, options: VerifyOptions, *, from_files: bool
 ) -> Iterator[pa.RecordBatch]:
-    database = ScannedDatabase(directory, spec.store.values)
-    try:
+    with scanned(spec, place) as database:
         read = _rows_from_files if from_files else ScannedDatabase.rows
         for batch in reading_of(spec.store).rows(database, segment, options.give_way, read):
             options.give_way()
+            options.pace(batch.nbytes)
             yield batch
-    finally:
-        database.close()
 
 
 def _rows_from_files(database: ScannedDatabase) -> Iterator[pa.RecordBatch]:
     return rows_from_files(database) or database.rows()
 
 
-def _judged(spec: StorePartitionSpec, table: KeyTable, databases: Mapping[int, Path]) -> list[int]:
+def _judged(spec: StorePartitionSpec, table: KeyTable, databases: Mapping[int, Database]) -> list[int]:
     """Return the start (ms) of each segment that counts; of a key-value store it is 0."""
     if not spec.store.segmented:
         return [0]

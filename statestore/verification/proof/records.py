@@ -57,6 +57,7 @@ class LogRecords:
             with self._reader(read_committed=committed) as reader:
                 for batch, decided in reader.read_with_aborted(start, end, self._spec.store.values):
                     self._options.give_way()
+                    self._options.pace(batch.nbytes)
                     yield Records(batch, decided and committed, not reader.append_times)
                 self.append_times |= reader.append_times
                 self.has_positions |= reader.has_positions

@@ -75,7 +75,7 @@ class ProvenVersions(NamedTuple):
 
 
 def prove_versions(
-    spec: StorePartitionSpec, directory: Path, log: LogRange, options: VerifyOptions, claim: int | None
+    spec: StorePartitionSpec, database: ScannedDatabase, log: LogRange, options: VerifyOptions, claim: int | None
 ) -> ProvenVersions:
     """Find the offsets of its log that a versioned store equals.
 
@@ -89,21 +89,17 @@ def prove_versions(
     StoreCorruptedError, TopicMismatchError, StoreBehindLogStartError
         As `closed.prove`.
     """
-    scratch = spec.paths.own_dir / "verify" / spec.store.name
+    scratch = options.scratch or spec.paths.own_dir / "verify" / spec.store.name
     remove_tree(scratch)
     try:
         runs, stream_time = _sorted_log(spec, log, options, claim, scratch)
         rows = VersionRows(log, stream_time - (spec.store.retention_ms or 0))
         with unreadable_is_damaged():
-            database = ScannedDatabase(directory, spec.store.values)
-            try:
-                logged = offset_records(merged([runs], routing_of(spec.store)))
-                for number, (key, versions, records) in enumerate(_both(stored_keys(database, None), logged)):
-                    if number % _HELD == 0:
-                        options.give_way()
-                    rows.add(key, versions, records)
-            finally:
-                database.close()
+            logged = offset_records(merged([runs], routing_of(spec.store)))
+            for number, (key, versions, records) in enumerate(_both(stored_keys(database, None), logged)):
+                if number % _HELD == 0:
+                    options.give_way()
+                rows.add(key, versions, records)
         return rows.finish()
     finally:
         remove_tree(scratch)

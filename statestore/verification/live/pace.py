@@ -1,0 +1,50 @@
+"""Limits how much a verification takes from the application next to it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+#: System call `ioprio_set` by machine, and its arguments: this process, class idle.
+_IOPRIO_SET = {"x86_64": 251, "aarch64": 30}
+_THIS_PROCESS = 1
+_IDLE = 3 << 13
+_LOWEST_NICE = 19
+
+
+@dataclass
+class Pace:
+    """Waits so that at most so many bytes are read in a second.
+
+    Parameters
+    ----------
+    bytes_per_s
+        Bytes of rows and records, without their keys' and values' compression.
+    """
+
+    bytes_per_s: float
+    _began: float | None = field(default=None, init=False)
+    _read: int = field(default=0, init=False)
+
+    def __call__(self, size: int) -> None:
+        """Wait after a batch of so many bytes, as long as it may take."""
+        if self._began is None:
+            self._began = time.monotonic()
+        self._read += size
+        ahead_s = self._read / self.bytes_per_s - (time.monotonic() - self._began)
+        if ahead_s > 0:
+            time.sleep(ahead_s)
+
+
+def use_lowest_priority() -> None:
+    """Give this process the lowest CPU priority and the idle I/O class, as far as the system allows it."""
+    with suppress(OSError):
+        os.nice(_LOWEST_NICE)
+    number = _IOPRIO_SET.get(platform.machine())
+    if platform.system() == "Linux" and number is not None:
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None, use_errno=True).syscall(number, _THIS_PROCESS, 0, _IDLE)

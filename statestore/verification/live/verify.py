@@ -1,0 +1,316 @@
+"""Verifies stores that are in use, without their locks; looks again until a difference is confirmed or gone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from hashlib import sha256
+from time import monotonic, sleep
+from typing import NamedTuple
+
+from statestore.changelog import brokers_clock
+from statestore.changelog.reader import LogReader
+from statestore.errors import (
+    LockedError,
+    RetryError,
+    StateStoreError,
+    StoreBehindLogStartError,
+    UnknownStoreError,
+    of_os_error,
+)
+from statestore.partition.spec import StorePartitionSpec
+from statestore.reports import Action, Contents, DifferingKey, Status, VerifyRow
+from statestore.statedir.lock import require_made
+from statestore.verification.gathering import Cluster
+from statestore.verification.live.confirmation import Seen, confirmed, end_of, lowest
+from statestore.verification.live.kill_risk import kill_risk
+from statestore.verification.live.looks import Look, look
+from statestore.verification.options import VerifyOptions
+from statestore.verification.proof.prefix import Range, common_ranges
+from statestore.verification.proof.suspects import NO_SUSPECTS, Suspect
+
+_log = logging.getLogger(__name__)
+#: Pauses between two looks at the same store (s); the last one repeats.
+_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
+#: Statuses of stores of which nothing was read.
+NOTHING_READ = (Status.LOCKED, Status.MISSING, Status.EMPTY)
+_ADVICE = "stop the application, then verify"
+
+
+class _Judged(NamedTuple):
+    status: Status
+    action: Action = Action.NONE
+    detail: str = ""
+    contents: Contents | None = None
+    offset: int | None = None
+
+    @property
+    def is_final(self) -> bool:
+        return self.status is not Status.UNCONFIRMED
+
+
+class _Watched:
+    """A store and the looks at it so far."""
+
+    def __init__(self, spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) -> None:
+        self.spec, self._options, self._cluster = spec, options, cluster
+        self._began = monotonic()
+        self._seen: list[Seen] = []
+        self._look: Look | None = None
+        self._damaged = 0
+        self.judged = _Judged(Status.LOCKED, Action.LATER)
+
+    def look(self) -> None:
+        """Look at the store, and judge it by this look and the earlier ones."""
+        try:
+            refusal = _refusal(self.spec)
+            if refusal:
+                raise LockedError(refusal)
+            require_made(self.spec.state_dir, self.spec.application)
+            if not self.spec.live.exists():
+                self.judged = self._missing()
+                return
+            self._look = look(self.spec, self._options, self._cluster)
+            self.judged = self._judge(self._look)
+        except (LockedError, RetryError, UnknownStoreError, StoreBehindLogStartError) as error:
+            self.judged = _Judged(Status.LOCKED, Action.LATER, f"it is in use, and cannot be read now: {error}")
+
+    def row(self) -> VerifyRow:
+        """Return the row of a report."""
+        spec, found, judged = self.spec, self._look, self.judged
+        row = VerifyRow(
+            application=spec.application,
+            store=spec.store.name,
+            task=str(spec.task),
+            status=judged.status,
+            action=judged.action,
+            detail=judged.detail,
+            depth=self._options.depth,
+            topic_id=spec.changelog.topic_id if spec.changelog else None,
+            live=True,
+            seconds=round(monotonic() - self._began, 3),
+        )
+        if found is None or judged.status is Status.LOCKED:
+            return row
+        offset = judged.offset if judged.offset is not None else found.committed
+        behind = None if offset is None else max(found.log.last_stable - (offset + 1), 0)
+        return row.model_copy(
+            update={
+                "committed": found.committed,
+                "start": found.log.start,
+                "end": found.log.last_stable,
+                "file": found.file,
+                "keys": found.rows,
+                "contents": judged.contents,
+                "disk_offset": offset,
+                "disk_lag": behind,
+                "kill_risk": self._kill_risk(found, offset),
+            }
+        )
+
+    def _kill_risk(self, found: Look, offset: int | None) -> str:
+        changelog = self.spec.changelog
+        if changelog is None:
+            return ""
+        age_ms = None
+        if found.changed_ms is not None and changelog.compacted:
+            age_ms = max(brokers_clock.now_ms(self.spec) - found.changed_ms, 0)
+        return kill_risk(offset, found.log, changelog, age_ms, alert_at=self._options.alert_at)
+
+    def _missing(self) -> _Judged:
+        log = self._cluster.log_ranges([self.spec])[self.spec.partition]
+        if log.start == log.high_watermark == 0:
+            return _Judged(Status.EMPTY, detail="nothing logged yet")
+        where = f"{self.spec.live} does not exist"
+        detail = f"{where}; if its task runs on another machine, add --here-only; otherwise {_ADVICE}"
+        return _Judged(Status.MISSING, Action.BY_HAND, detail)
+
+    def _judge(self, found: Look) -> _Judged:
+        spec = self.spec
+        if found.damage:
+            self._damaged += 1
+            detail = f"{found.damage}; {_ADVICE}"
+            if self._damaged < 2:
+                return _Judged(Status.UNCONFIRMED, Action.LATER, found.damage)
+            return _Judged(Status.CORRUPT, Action.BY_HAND, detail)
+        self._damaged = 0
+        if found.committed is not None and found.committed >= end_of(found.log):
+            detail = (
+                f"its files have offset {found.committed}, but its changelog ends at {end_of(found.log)}; {_ADVICE}"
+            )
+            return _Judged(Status.AHEAD, Action.BY_HAND, detail)
+        if found.proof is None:
+            contents = None if not found.not_proven else Contents(not_proven=found.not_proven)
+            said = f"not proven: {found.not_proven}" if found.not_proven else ""
+            return _Judged(Status.IN_USE, detail=said, contents=contents)
+        return self._by_proof(spec, found)
+
+    def _by_proof(self, spec: StorePartitionSpec, found: Look) -> _Judged:
+        proof = found.proof
+        assert proof is not None, "the rows were compared"
+        torn = any(not prefix.is_prefix for prefix in proof.prefixes.values()) and not proof.suspects
+        suspects = {at: proof.suspects.get(at, NO_SUSPECTS) for at in proof.prefixes}
+        ranges = [suspects[at].limited(prefix.offsets) for at, prefix in proof.prefixes.items()]
+        torn = torn or not all(ranges)
+        seen = Seen(found.at_s, found.log, proof.suspects, torn)
+        differing = confirmed(self._seen, seen)
+        not_judged = proof.not_judged + sum(each.not_judged for each in proof.suspects.values())
+        rows, digest = proof.digest.rows, proof.digest.hexdigest()
+        offsets = common_ranges(ranges) if ranges else ()
+        offset = min((_certain(each, found) for each in ranges if each), default=-1)
+        contents = Contents(
+            store_rows=rows,
+            log_rows=rows,
+            equal=rows - not_judged,
+            not_judged=not_judged,
+            store_digest=digest,
+            offsets=tuple((first, last) for first, last in (offsets or lowest(ranges))),
+            brokers_timestamps=proof.append_times,
+        )
+        if differing:
+            named = _named(spec, [suspect for _, suspect in differing], found, self._options)
+            contents = _with_differing(contents, [suspect for _, suspect in differing], named)
+            detail = f"{len(differing)} rows differ from the changelog in two looks; {_ADVICE}"
+            return _Judged(Status.DIVERGED, Action.BY_HAND, detail, contents)
+        below = found.committed is not None and not torn and ranges and offset < found.committed
+        if seen.is_clean and not below:
+            return _Judged(Status.PROVEN, contents=contents, offset=offset)
+        self._seen.append(seen)
+        count = sum(len(each.rows) for each in suspects.values())
+        if below:
+            why = f"its files state offset {found.committed}, and its rows are those of offset {offset}"
+        elif count:
+            why = f"{count} rows are not those of the store's position in its changelog"
+        else:
+            why = "its rows have no offset of the changelog in common"
+        until = end_of(self._seen[0].log)
+        said = f"{why}. A replay can cause this. A look after offset {until} is on disk confirms or refutes it"
+        return _Judged(Status.UNCONFIRMED, Action.LATER, said, contents)
+
+
+def _certain(ranges: Sequence[Range], found: Look) -> int:
+    """Return the last offset that a database certainly has."""
+    first, last = ranges[-1]
+    if first + 1 < found.log.start >= last + 1:  # what was logged between its rows and the log's start is unknown
+        return max(first, -1 if found.committed is None else min(found.committed, last))
+    return last
+
+
+def _refusal(spec: StorePartitionSpec) -> str:
+    """Return why a store cannot be verified while it is in use; empty if it can."""
+    if spec.is_global:
+        return f"global stores are not verified while they are in use: {_ADVICE}"
+    if spec.changelog is None or not spec.store.logged:
+        return f"it has no changelog to verify it against while it is in use: {_ADVICE}"
+    if not spec.store.files_are_known:
+        return f"the files of a custom store cannot be read while it is in use: {_ADVICE}"
+    return ""
+
+
+def verify_live(specs: Sequence[StorePartitionSpec], options: VerifyOptions) -> list[VerifyRow]:
+    """Verify stores that are in use, or may be. Takes no lock, and writes nothing into the state directory.
+
+    Raises
+    ------
+    KafkaUnavailableError
+        If Kafka cannot be asked.
+    StoreAccessError
+        If the operating system refuses access.
+    """
+    clusters: dict[tuple[str, float], Cluster] = {}
+    watched = []
+    for spec in specs:
+        where = spec.bootstrap_servers, spec.kafka_timeout_s
+        watched.append(_Watched(spec, options, clusters.setdefault(where, Cluster(*where))))
+    try:
+        for each in watched:
+            each.look()
+        _look_again(watched, options)
+        return [each.row() for each in watched]
+    except OSError as error:
+        raise of_os_error(error) from error
+
+
+def _look_again(watched: Sequence[_Watched], options: VerifyOptions) -> None:
+    """Look again at stores that are not confirmed, until they are, or the time is over."""
+    deadline = monotonic() + options.confirm_within_s
+    pauses = iter(_PAUSES_S)
+    pause = next(pauses)
+    while unconfirmed := [each for each in watched if not each.judged.is_final]:
+        left = deadline - monotonic()
+        if left <= 0:
+            return
+        for each in unconfirmed:
+            _log.warning("%s: %s; looking again in %.0f s", each.row().label, each.judged.detail, min(pause, left))
+        sleep(min(pause, left))
+        for each in unconfirmed:
+            each.look()
+        pause = next(pauses, pause)
+
+
+def with_live(
+    specs: Sequence[StorePartitionSpec], rows: Sequence[VerifyRow], options: VerifyOptions
+) -> list[VerifyRow]:
+    """Verify the stores that were locked while they are in use; a row stays if that is not possible."""
+    locked = [
+        at
+        for at, row in enumerate(rows)
+        if row.status is Status.LOCKED and not specs[at].home.in_archive and not _refusal(specs[at])
+    ]
+    found = list(rows)
+    if locked:
+        for at, row in zip(locked, verify_live([specs[at] for at in locked], options), strict=True):
+            if row.status not in NOTHING_READ:
+                found[at] = row
+    return found
+
+
+# -- names of keys ----------------------------------------------------------------------------------------------------
+
+
+def _with_differing(contents: Contents, suspects: Sequence[Suspect], named: Sequence[DifferingKey]) -> Contents:
+    only_in_log = sum(not suspect.stored for suspect in suspects)
+    only_in_store = sum(suspect.stored and suspect.record is None for suspect in suspects)
+    return contents.model_copy(
+        update={
+            "only_in_log": only_in_log,
+            "only_in_store": only_in_store,
+            "other_value": len(suspects) - only_in_log - only_in_store,
+            "equal": max(contents.equal - len(suspects) + only_in_log, 0),
+            "first": tuple(named),
+            "offsets": (),
+        }
+    )
+
+
+def _named(
+    spec: StorePartitionSpec, suspects: Sequence[Suspect], found: Look, options: VerifyOptions
+) -> list[DifferingKey]:
+    """Return the first keys that differ; the keys are read from the changelog, or from the store."""
+    named: list[DifferingKey] = []
+    for suspect in suspects[: options.first_keys]:
+        key = found.keys.get(suspect.key) if suspect.record is None else _key_at(spec, suspect.record)
+        if key is None:
+            continue
+        what = "only in log" if not suspect.stored else "only in store" if suspect.record is None else "other value"
+        named.append(
+            DifferingKey(
+                found=what,
+                key=key.hex() if options.name_keys else None,
+                key_sha256=sha256(key).hexdigest(),
+            )
+        )
+    return named
+
+
+def _key_at(spec: StorePartitionSpec, offset: int) -> bytes | None:
+    """Return the key of a record; None if it is no longer in the log."""
+    try:
+        with LogReader(
+            spec.bootstrap_servers, spec.partition, read_committed=False, stall_timeout_s=spec.kafka_timeout_s
+        ) as reader:
+            for batch in reader.read(offset, offset + 1):
+                return bytes(batch.column(0)[0].as_py())
+    except StateStoreError:
+        return None
+    return None

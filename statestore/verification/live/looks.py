@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import monotonic, sleep
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -31,6 +31,8 @@ from statestore.verification.proof.closed import Proof, is_provable, prove
 from statestore.verification.row_reading import reading_of
 
 _ATTEMPTS = 3
+#: Pauses before the log is read again, if rows are on disk whose records are not in the log yet (s).
+_UNTIL_LOGGED_S = (0.3, 1.0, 3.0)
 
 
 class Look(NamedTuple):
@@ -42,8 +44,10 @@ class Look(NamedTuple):
         When its files were opened, by `time.monotonic`.
     log
         Offsets of its log, asked for after that.
+    claims
+        By segment: the offset that its files state.
     committed
-        Offset that the files state; None if they state none.
+        The largest offset that the files state; None if they state none.
     changed_ms
         When its files last changed, ms since the epoch; None if there are none.
     rows
@@ -60,6 +64,7 @@ class Look(NamedTuple):
 
     at_s: float
     log: LogRange
+    claims: Mapping[int, int] = MappingProxyType({})
     committed: int | None = None
     changed_ms: int | None = None
     rows: int | None = None
@@ -96,17 +101,22 @@ def _look(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) ->
         spec.store.name, spec.store.segmented, spec.live, spec.application, spec.task, spec.state_dir.absolute()
     )
     opened: Sequence[Opened] = ()
-    found = Look(time.monotonic(), LogRange(0, 0, 0))
+    found = Look(monotonic(), LogRange(0, 0, 0))
     try:
         with unreadable_is_damaged():
             older = undisturbed(store, lambda: older_databases(spec))
             opened = open_databases(store, spec.store.values)
-            found = found._replace(at_s=time.monotonic(), changed_ms=_changed_ms(opened))
+            found = found._replace(at_s=monotonic(), changed_ms=_changed_ms(opened))
             used = spec.segments_used({each.start: each.database for each in opened})
-            found = found._replace(committed=_committed(spec, used), log=cluster.log_ranges([spec])[spec.partition])
+            claims = _claims(spec, used)
+            found = found._replace(
+                claims=claims,
+                committed=max(claims.values(), default=None),
+                log=cluster.log_ranges([spec])[spec.partition],
+            )
             if older:
                 return found._replace(damage=f"an older copy of its files was put back: {'; '.join(older)}")
-            return _read(spec, used, found, options)
+            return _read(spec, used, found, options, cluster)
     except StoreCorruptedError as error:
         log = cluster.log_ranges([spec])[spec.partition]
         damage = _without_views(str(error), opened)
@@ -118,7 +128,11 @@ def _look(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) ->
 
 
 def _read(
-    spec: StorePartitionSpec, databases: Mapping[int, ScannedDatabase], found: Look, options: VerifyOptions
+    spec: StorePartitionSpec,
+    databases: Mapping[int, ScannedDatabase],
+    found: Look,
+    options: VerifyOptions,
+    cluster: Cluster,
 ) -> Look:
     if options.depth == "offsets":
         return found
@@ -126,10 +140,7 @@ def _read(
     if options.depth == "deep":
         not_proven = _why_not_provable(spec)
         if not not_proven:
-            with TemporaryDirectory(prefix="statestore-") as scratch:
-                proof = prove(
-                    spec, databases, found.log, replace(options, scratch=Path(scratch) / "runs"), name_suspects=True
-                )
+            found, proof = _proven(spec, databases, found, options, cluster)
             if proof is not None:
                 keys = _keys_without_record(spec, databases, proof, options)
                 return found._replace(proof=proof, rows=proof.digest.rows, keys=keys)
@@ -143,6 +154,28 @@ def _read(
             options.pace(batch.nbytes)
             rows += batch.num_rows
     return found._replace(rows=rows, not_proven=not_proven)
+
+
+def _proven(
+    spec: StorePartitionSpec,
+    databases: Mapping[int, ScannedDatabase],
+    found: Look,
+    options: VerifyOptions,
+    cluster: Cluster,
+) -> tuple[Look, Proof | None]:
+    """Prove which offsets the rows equal; rows that are not logged yet are given the time of a producer's batch."""
+    for pause_s in (*_UNTIL_LOGGED_S, None):
+        with TemporaryDirectory(prefix="statestore-") as scratch:
+            own = replace(options, scratch=Path(scratch) / "runs")
+            proof = prove(spec, databases, found.log, own, name_suspects=True)
+        if pause_s is None or proof is None or not proof.unexplained:
+            break
+        sleep(pause_s)
+        log = cluster.log_ranges([spec])[spec.partition]
+        if log.high_watermark == found.log.high_watermark:
+            break
+        found = found._replace(log=log)
+    return found, proof
 
 
 def _keys_without_record(
@@ -169,17 +202,17 @@ def _why_not_provable(spec: StorePartitionSpec) -> str:
     return "store and log number duplicates independently" if spec.store.retain_duplicates else "custom store"
 
 
-def _committed(spec: StorePartitionSpec, databases: Mapping[int, ScannedDatabase]) -> int | None:
-    """Return the offset that the files state."""
-    offsets: list[int] = []
-    for database in databases.values():
+def _claims(spec: StorePartitionSpec, databases: Mapping[int, ScannedDatabase]) -> dict[int, int]:
+    """Return the offset that the files of each segment state."""
+    claims: dict[int, int] = {}
+    for segment, database in databases.items():
         with suppress(StoreCorruptedError):
             if (offset := database.committed_offset(spec.partition)) is not None:
-                offsets.append(offset)
+                claims[segment] = offset
     with suppress(StoreCorruptedError):
-        if not offsets and (legacy := legacy_offsets(spec.paths).get(spec.partition)) is not None:
-            offsets.append(legacy)
-    return max(offsets, default=None)
+        if not claims and (legacy := legacy_offsets(spec.paths).get(spec.partition)) is not None:
+            claims = dict.fromkeys(databases, legacy)
+    return claims
 
 
 def _changed_ms(opened: Sequence[Opened]) -> int | None:

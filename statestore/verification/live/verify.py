@@ -43,10 +43,7 @@ class _Judged(NamedTuple):
     detail: str = ""
     contents: Contents | None = None
     offset: int | None = None
-
-    @property
-    def is_final(self) -> bool:
-        return self.status is not Status.UNCONFIRMED
+    pending: bool = False
 
 
 class _Watched:
@@ -131,7 +128,7 @@ class _Watched:
             self._damaged += 1
             detail = f"{found.damage}; {_ADVICE}"
             if self._damaged < 2:
-                return _Judged(Status.UNCONFIRMED, Action.LATER, found.damage)
+                return _Judged(Status.UNCONFIRMED, Action.LATER, found.damage, pending=True)
             return _Judged(Status.CORRUPT, Action.BY_HAND, detail)
         self._damaged = 0
         if found.committed is not None and found.committed >= end_of(found.log):
@@ -154,6 +151,7 @@ class _Watched:
         torn = torn or not all(ranges)
         seen = Seen(found.at_s, found.log, proof.suspects, torn)
         differing = confirmed(self._seen, seen)
+        count = sum(len(each.rows) for each in suspects.values())
         not_judged = proof.not_judged + sum(each.not_judged for each in proof.suspects.values())
         rows, digest = proof.digest.rows, proof.digest.hexdigest()
         offsets = common_ranges(ranges) if ranges else ()
@@ -171,21 +169,25 @@ class _Watched:
             named = _named(spec, [suspect for _, suspect in differing], found, self._options)
             contents = _with_differing(contents, [suspect for _, suspect in differing], named)
             detail = f"{len(differing)} rows differ from the changelog in two looks; {_ADVICE}"
-            return _Judged(Status.DIVERGED, Action.BY_HAND, detail, contents)
-        below = found.committed is not None and not torn and ranges and offset < found.committed
+            # One more look, so that the report names keys that only this look has shown, too.
+            more = self.judged.status is not Status.DIVERGED and len(differing) < count
+            self._seen.append(seen)
+            return _Judged(Status.DIVERGED, Action.BY_HAND, detail, contents, pending=more)
+        positions = dict(zip(proof.prefixes, ranges, strict=True))
+        below = [at for at, claim in found.claims.items() if positions.get(at) and positions[at][-1].last < claim]
         if seen.is_clean and not below:
             return _Judged(Status.PROVEN, contents=contents, offset=offset)
         self._seen.append(seen)
-        count = sum(len(each.rows) for each in suspects.values())
         if below:
-            why = f"its files state offset {found.committed}, and its rows are those of offset {offset}"
+            stated, rows_at = found.claims[below[0]], positions[below[0]][-1].last
+            why = f"its files state offset {stated}, and its rows are those of offset {rows_at}"
         elif count:
             why = f"{count} rows are not those of the store's position in its changelog"
         else:
             why = "its rows have no offset of the changelog in common"
         until = end_of(self._seen[0].log)
         said = f"{why}. A replay can cause this. A look after offset {until} is on disk confirms or refutes it"
-        return _Judged(Status.UNCONFIRMED, Action.LATER, said, contents)
+        return _Judged(Status.UNCONFIRMED, Action.LATER, said, contents, pending=True)
 
 
 def _certain(ranges: Sequence[Range], found: Look) -> int:
@@ -236,7 +238,7 @@ def _look_again(watched: Sequence[_Watched], options: VerifyOptions) -> None:
     deadline = monotonic() + options.confirm_within_s
     pauses = iter(_PAUSES_S)
     pause = next(pauses)
-    while unconfirmed := [each for each in watched if not each.judged.is_final]:
+    while unconfirmed := [each for each in watched if each.judged.pending]:
         left = deadline - monotonic()
         if left <= 0:
             return

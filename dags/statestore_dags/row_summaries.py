@@ -54,6 +54,8 @@ def headline(row: AnyRow) -> str:
                 said += f"; {row.input_remarks}"
         case VerifyRow():
             said = f"{row.status}, action: {row.action}" + (f". {row.detail}" if row.detail else "")
+            if row.kill_risk:
+                said += f". Warning: {row.kill_risk}"
             if row.advice is not None:
                 said += f". {row.advice.sentence}"
                 said += f" Next: {row.advice.command}" if row.advice.command else ""

@@ -39,6 +39,7 @@ RESTORED, UNVERIFIED = "RESTORED", "UNVERIFIED"
 
 _NONE = NO_ACTION
 _VERIFY = "Verify the store: it has not been verified since. The DAG verify does this after each run of process."
+_END_CLEANLY = "Do not kill the application. Stop it cleanly, so that it writes its stores to disk."
 _RESTORE_AGAIN = "Read why the restore failed and remove the cause. Then start the restore again."
 _READ_DATA_DOCS = (
     "Read which expectation failed. If store and changelog differ, restore it in mode full with Rebuild healthy stores "
@@ -173,7 +174,10 @@ def _of_status(status: Status, action: Action, verify: Verified) -> Standing:
     level = "notice" if acknowledged else _LEVELS.get(status, "bad")
     said = _NONE if step is None else step.sentence
     found = Standing(status, level, status, said, detail)
-    return found if step is None else found._replace(command=step.command, button=step.button)
+    found = found if step is None else found._replace(command=step.command, button=step.button)
+    if verify.kill_risk:
+        found = _worse(found, "warn", "kill risk", _END_CLEANLY)._replace(detail=_lines(detail, verify.kill_risk))
+    return found
 
 
 def _advice(action: Action, verify: Verified) -> Advice | None:

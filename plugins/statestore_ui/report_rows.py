@@ -69,6 +69,7 @@ class Verified(NamedTuple):
     loss_detail: str
     restore_point: dict[str, Any] | None
     advice: dict[str, Any] | None = None
+    kill_risk: str = ""
 
 
 class Restored(NamedTuple):
@@ -181,6 +182,7 @@ class _VerifyRow(_Names):
     loss_detail: NotRequired[str]
     restore_point: NotRequired[_RestorePoint | None]
     advice: NotRequired[_Advice | None]
+    kill_risk: NotRequired[str]
 
 
 class _RestoreRow(_Names):
@@ -260,6 +262,7 @@ def _verified(rows: list[_VerifyRow], run: Run) -> Iterator[tuple[Key, Verified]
                 row.get("loss_detail", ""),
                 row.get("restore_point"),  # type: ignore[arg-type]  # as it is sent
                 row.get("advice"),  # type: ignore[arg-type]
+                row.get("kill_risk", ""),
             ),
         )
 

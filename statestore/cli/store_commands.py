@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from statestore import clock
 from statestore.cli import options, output
-from statestore.cli.parameters import with_request
+from statestore.cli.parameters import DURATION, duration, with_request
 from statestore.errors import InputError
 from statestore.requests.verify import VerifyRequest
 
@@ -88,9 +89,41 @@ def verify(
     run_bytes: options.RunBytes = options.RUN_BYTES,
     archive: options.ArchiveIfAny = None,
     archive_timeout_s: options.ArchiveTimeout = 60.0,
+    every: Annotated[
+        float | None,
+        typer.Option(
+            parser=duration("s", above=0),
+            metavar=DURATION,
+            help="Verify again at this interval, such as 6h, until the command is ended; for a sidecar. Errors are "
+            "printed, and the next run tries again. Default: verify once.",
+            show_default=False,
+        ),
+    ] = None,
     json: options.Json = None,
 ) -> None:
     """Verify store partitions against their changelogs. Changes nothing, even while their application runs."""
+    from functools import partial
+
+    how = _HowToVerify(parallel, run_bytes, archive, archive_timeout_s, json)
+    once = partial(_verify_once, request, asked.naming(names or ()), how)
+    if every is None:
+        raise typer.Exit(once())
+    from statestore.cli.repeated_runs import run_every
+
+    run_every(every, once)
+
+
+class _HowToVerify(NamedTuple):
+    parallel: int
+    run_bytes: int
+    archive: str | None
+    archive_timeout_s: float
+    json: Path | None
+
+
+def _verify_once(request: VerifyRequest, asked: PartitionSelection, how_to: _HowToVerify) -> int:
+    """Verify, write the report, and return the exit code."""
+    parallel, run_bytes, archive, archive_timeout_s, json = how_to
     from rich.console import Console
     from rich.progress import Progress
 
@@ -113,7 +146,6 @@ def verify(
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
     where = archive_of_stores(archive, archive_timeout_s, topics)
     kept_in = known_stores.reachable(where)
-    asked = asked.naming(names or ())
     if request.live:
         use_lowest_priority()
     without_lock: WithoutLock = "always" if request.live else "if locked"
@@ -162,4 +194,4 @@ def verify(
     code = work.exit_code(report.rows)
     if not asked.partitions:  # a part of a store would be taken for the whole of it
         export_report(report, code)
-    raise typer.Exit(code)
+    return code

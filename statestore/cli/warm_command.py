@@ -145,7 +145,7 @@ def warm(
     with (
         local.forked_runner(parallel) as run,
         tempfile.TemporaryDirectory(prefix="statestore-") as name,
-        _ended_by_sigterm(),
+        ended_by_sigterm(),
     ):
         state = WarmState(Path(name))
         with answering(address, state):
@@ -304,7 +304,7 @@ def _exit_code(rows: Sequence[WarmRow], failure: StateStoreError | None) -> int:
 
 
 @contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
+def ended_by_sigterm() -> Iterator[None]:
     """End on SIGTERM, which the first process of a container would not do by itself; what was begun is cleaned up."""
 
     def end(*_: object) -> None:

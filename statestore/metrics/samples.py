@@ -186,6 +186,10 @@ def _of_verify(rows: Sequence[VerifyRow]) -> Iterator[Sample]:
             yield Sample(table.STORE_ROWS, row.keys, of, row.task)
         if row.contents is not None:
             yield Sample(table.STORE_DIFFERING, row.contents.differing, of, row.task)
+        if row.live:
+            yield Sample(table.STORE_KILL_RISK, bool(row.kill_risk), of, row.task)
+            if row.disk_lag is not None:
+                yield Sample(table.STORE_DISK_LAG, row.disk_lag, of, row.task)
         if (point := row.restore_point) is not None:
             yield Sample(table.SNAPSHOT_MISSING, not point.usable, of, row.task)
             if point.usable:

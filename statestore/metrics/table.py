@@ -129,6 +129,20 @@ STORE_DIFFERING = Metric(
     _OF_STORE,
     by_task=True,
 )
+STORE_DISK_LAG = Metric(
+    "statestore.store.disk.lag",
+    "{offset}",
+    "Changelog offsets that the files of a store in use did not have at the last verification",
+    _OF_STORE,
+    by_task=True,
+)
+STORE_KILL_RISK = Metric(
+    "statestore.store.kill.risk",
+    "{partition}",
+    "Store partitions in use for which a kill would lose data or cost a full restore",
+    _OF_STORE,
+    by_task=True,
+)
 
 SNAPSHOT_TIME = Metric(
     "statestore.snapshot.time",

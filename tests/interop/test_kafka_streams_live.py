@@ -144,7 +144,8 @@ def test_twenty_looks_at_a_writing_application_raise_no_alarm(life: Life) -> Non
 
     def has_grown(store: Store) -> bool:
         before, after = looks[0][store.name].disk_offset, looks[-1][store.name].disk_offset
-        assert before is not None and after is not None
+        assert before is not None
+        assert after is not None
         return after > before
 
     def looked_often() -> bool:

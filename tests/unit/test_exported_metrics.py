@@ -104,6 +104,8 @@ VERIFIED = report(
             keys=7,
             contents=Contents(other_value=2),
             restore_point=RestorePoint(usable=number != 2, written_ms=60_000 * (number + 1), offsets=4),
+            live=number == 0,
+            disk_lag=3 if number == 0 else None,
         )
         for number, (status, lag) in enumerate([(Status.OK, 0), (Status.LAGGING, 5), (Status.CORRUPT, None)])
     ],

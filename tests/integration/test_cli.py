@@ -243,11 +243,14 @@ def test_a_changelog_named_otherwise_ends_where_the_group_is_only_if_it_is_an_in
         assert f"add --changelog {STORE}={written}" in ran.err
 
 
-def test_a_store_in_use_ends_with_3(application: Application, run: Run) -> None:
+def test_a_store_in_use_is_verified_without_its_lock(application: Application, run: Run) -> None:
     with locked(application.store_spec(0).paths, 1):
         ran = run("verify", "--partition", "0")
-    assert ran.code == 3
-    assert "LOCKED" in ran.out
+        assert (ran.code, "IN_USE" in ran.out) == (0, True)
+        ran = run("verify", "--partition", "0", "--live", "--depth", "deep", "--rate", "50", "--confirm-within-s", "0")
+        assert (ran.code, "PROVEN" in ran.out) == (0, True)
+    ran = run("verify", "--live", "--depth", "deep", "--sample", "0.5")
+    assert (ran.code, "leave it out" in ran.err) == (2, True)
 
 
 def test_a_broker_that_is_away_ends_with_3_and_says_so(run: Run) -> None:

@@ -281,7 +281,7 @@ def test_the_form_of_metastore_has_no_definitions_of_its_own(dags):
 
 
 def test_verify_by_time_scans_everything(dags):
-    assert dags["verify"].params.dump() == {"application": None, "depth": "scan", "sample": None}
+    assert dags["verify"].params.dump() == {"application": None, "depth": "scan", "sample": None, "live": False}
 
 
 def test_triggers_hang_on_the_rows_and_not_on_the_checks_that_fail(dags):

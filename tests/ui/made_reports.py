@@ -29,6 +29,7 @@ T0 = 1_750_000_000_000
 _ACTIONS = {Status.OK: Action.NONE, Status.EMPTY: Action.NONE, Status.OLD_FORMAT: Action.NONE}
 _ACTIONS |= {Status.LAGGING: Action.TAIL, Status.LOCKED: Action.LATER, Status.UNKNOWN_FORMAT: Action.BY_HAND}
 _ACTIONS |= {Status.STALE: Action.NONE, Status.UNLOGGED: Action.NONE}
+_ACTIONS |= {Status.PROVEN: Action.NONE, Status.IN_USE: Action.NONE, Status.UNCONFIRMED: Action.LATER}
 
 
 def names(partition: int, store: str = "orders", application: str = APPLICATION) -> dict[str, str]:

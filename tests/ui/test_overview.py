@@ -59,7 +59,16 @@ def test_a_verified_store_is_good_exactly_where_nothing_is_to_be_done(reports, s
     said = only_row(show())
     assert (said["status"], said["word"]) == (status, status)
     assert (said["level"] in ("good", "notice")) == status.healthy
-    assert ("No action is needed" in said["action"]) == (status.healthy or status is Status.LOCKED)
+    assert ("No action is needed" in said["action"]) == (
+        status.healthy or status in (Status.LOCKED, Status.UNCONFIRMED)
+    )
+
+
+def test_an_expensive_kill_is_a_warning_of_a_store_in_use(reports, show):
+    reports.verify([verify_row(status=Status.PROVEN, live=True, kill_risk="a kill now would lose data")], 1)
+    said = only_row(show())
+    assert (said["status"], said["level"], said["word"]) == (Status.PROVEN, "warn", "KILL RISK")
+    assert (said["detail"], said["action"][:15]) == ("a kill now would lose data", "Do not kill the")
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ class Situation(StrEnum):
     DAMAGED = "damaged"
     ROWS_DIFFER = "rows differ"
     IN_USE = "in use"
+    UNCONFIRMED = "unconfirmed"
+    DIFFERS_IN_USE = "differs in use"
     LAST_COPY = "last copy"
     SNAPSHOT_HAS_ALL = "snapshot has all"
     CHANGELOG_RECREATED = "changelog recreated"
@@ -110,6 +112,14 @@ _TEXTS: dict[Situation, _Text] = {
         f"{NO_ACTION.removesuffix('.')}: the store was in use. The next verification checks it again.",
         _VERIFY,
         "verify",
+    ),
+    Situation.UNCONFIRMED: _Text(
+        f"{NO_ACTION.removesuffix('.')}: a write in progress can explain it. The next verification checks it again.",
+        _VERIFY,
+        "verify",
+    ),
+    Situation.DIFFERS_IN_USE: _Text(
+        "The store is damaged, and its application runs. Stop it, then verify.", _VERIFY, "verify"
     ),
     Situation.LAST_COPY: _Text("Do not delete this store: its changelog no longer contains all of its data."),
     Situation.SNAPSHOT_HAS_ALL: _Text(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from statestore.advice import Situation
 from statestore.definitions.store import StoreDefinition
 from statestore.formats.timestamped_value import encode
 from statestore.reports import Action, Contents, Status, VerifyRow
@@ -141,6 +142,8 @@ def test_a_difference_is_confirmed_by_a_look_after_the_first_ones_end(
     assert looks == [Status.UNCONFIRMED]
     assert (row.status, row.action) == (Status.DIVERGED, Action.BY_HAND)
     assert row.detail.endswith("stop the application, then verify")
+    assert row.advice is not None
+    assert (row.advice.situation, "restore" in str(row.advice.command)) == (Situation.DIFFERS_IN_USE, False)
     (named,) = contents_of(row).first
     assert (named.key, named.found) == (b"k07".hex(), "only in log" if damage == "lost" else "other value")
 

@@ -103,13 +103,15 @@ CASES = [
     (Situation.GLOBAL, spec(task=GLOBAL_TASK), Verdict(Status.REPLACED, rebuildable=False)),
     (Situation.MANUAL, spec(), Verdict(Status.DIVERGED, rebuildable=False)),
 ]
-#: Found elsewhere: by a listing of snapshots, by the catalogue, or by a task.
+#: Found elsewhere: by a listing of snapshots, by the catalogue, by a look at a store in use, or by a task.
 ELSEWHERE = {
     Situation.SNAPSHOT_HAS_ALL,
     Situation.ONLY_SNAPSHOT,
     Situation.TOPIC_NOT_RECORDED,
     Situation.RESEED_INTERRUPTED,
     Situation.UNDETERMINED,
+    Situation.UNCONFIRMED,
+    Situation.DIFFERS_IN_USE,
     *(each for each in Situation if each.name.startswith("INPUT_")),
 }
 

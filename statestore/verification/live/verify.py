@@ -8,6 +8,7 @@ from hashlib import sha256
 from time import monotonic, sleep
 from typing import NamedTuple
 
+from statestore.advice import Situation, advice
 from statestore.changelog import brokers_clock
 from statestore.changelog.reader import LogReader
 from statestore.errors import (
@@ -18,8 +19,9 @@ from statestore.errors import (
     UnknownStoreError,
     of_os_error,
 )
+from statestore.partition.advice import target_of
 from statestore.partition.spec import StorePartitionSpec
-from statestore.reports import Action, Contents, DifferingKey, Status, VerifyRow
+from statestore.reports import Action, Advice, Contents, DifferingKey, Status, VerifyRow
 from statestore.statedir.lock import require_made
 from statestore.verification.gathering import Cluster
 from statestore.verification.live.confirmation import Seen, confirmed, end_of, lowest
@@ -82,6 +84,7 @@ class _Watched:
             status=judged.status,
             action=judged.action,
             detail=judged.detail,
+            advice=_advice(spec, judged),
             depth=self._options.depth,
             topic_id=spec.changelog.topic_id if spec.changelog else None,
             live=True,
@@ -188,6 +191,15 @@ class _Watched:
         until = end_of(self._seen[0].log)
         said = f"{why}. A replay can cause this. A look after offset {until} is on disk confirms or refutes it"
         return _Judged(Status.UNCONFIRMED, Action.LATER, said, contents, pending=True)
+
+
+def _advice(spec: StorePartitionSpec, judged: _Judged) -> Advice | None:
+    """Return the next step; it is never a restore."""
+    if judged.action is Action.NONE:
+        return None
+    unconfirmed = Situation.UNCONFIRMED if judged.status is Status.UNCONFIRMED else Situation.IN_USE
+    found = unconfirmed if judged.action is Action.LATER else Situation.DIFFERS_IN_USE
+    return advice(found, target_of(spec))
 
 
 def _certain(ranges: Sequence[Range], found: Look) -> int:

@@ -66,6 +66,9 @@ def verify_all(
 
 
 def _verify(piece: _Piece) -> list[VerifyRow]:
+    if piece.falls_back:  # a running Kafka Streams keeps its lock
+        waiting = [spec if spec.owned else spec.model_copy(update={"lock_wait_s": 0.0}) for spec in piece.specs]
+        piece = piece._replace(specs=waiting)
     if piece.live and not any(spec.home.in_archive for spec in piece.specs):
         return verify_live(piece.specs, piece.options)
     of_tasks = iter(verify_many([spec for spec in piece.specs if not spec.is_global], piece.options, piece.tasks))

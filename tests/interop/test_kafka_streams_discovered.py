@@ -26,7 +26,7 @@ from statestore.cli.app import main
 from statestore.cli.restore_selection import stores_to_restore
 from statestore.cli.selection import Chosen, PartitionSelection, Where, choose
 from statestore.cli.verification import exit_code, rows_without_work, verify_all
-from statestore.discovery.applications import discover
+from statestore.discovery.applications import WithoutLock, discover
 from statestore.errors import InputError, LockedError, TopicMismatchError, UnknownApplicationError, UnknownStoreError
 from statestore.reports import Action, Status, VerifyRow
 from statestore.verification.options import Depth, VerifyOptions
@@ -286,6 +286,24 @@ def test_an_application_that_runs_is_not_looked_into(stopped: Stopped, tmp_path:
         with pytest.raises(LockedError):
             stores_to_restore(state.chosen(["plain-kv"]), Topics(servers))
     assert contents_of(state.directory) == before
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("without_lock", ["if locked", "always"])
+def test_an_application_that_runs_is_verified_without_its_locks(
+    stopped: Stopped, tmp_path: Path, without_lock: WithoutLock
+) -> None:
+    state = stopped.copy(tmp_path / "state")
+    before = contents_of(state.state_dir)
+    with running(state.directory):
+        chosen = choose(state.asked(["plain-kv"]), Topics(state.app.bootstrap_servers), without_lock=without_lock)
+        options = VerifyOptions("deep", confirm_within_s=0)
+        rows = verify_all(chosen.specs, options, live=without_lock == "always", falls_back=True)
+    assert {(row.task, row.status, row.live) for row in rows} == {
+        (task, Status.PROVEN, True) for task in ("2_0", "2_1")
+    }
+    if without_lock == "always":
+        assert contents_of(state.state_dir) == before
 
 
 @contextmanager

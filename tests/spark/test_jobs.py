@@ -306,6 +306,23 @@ def test_a_locked_task_discards_no_report(installation: Installation, bootstrap_
     application.assert_oracle(1)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("arguments", [(), ("--live",)])
+def test_the_job_verifies_a_store_in_use(
+    installation: Installation, bootstrap_servers: str, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    application = Application(bootstrap_servers, tmp_path, partitions=2)
+    installation.define(application)
+    for partition in range(2):
+        application.send([(b"a", b"1")], partition)
+        assert application.run(partition).failure is None
+    with locked(application.task_spec(0).paths, 60):
+        installation.submit("verify", "--depth", "deep", "--rate", "100", *arguments)
+    report = read_report(installation.report("verify"), VerifyReport)
+    other = Status.PROVEN if arguments else Status.OK
+    assert [(row.task, row.status) for row in report.rows] == [("0_0", Status.PROVEN), ("0_1", other)]
+
+
 _SPECULATION = """
 from statestore_jobs.entry import spark_session
 spark = spark_session("test")

@@ -26,7 +26,7 @@ from statestore.requests.verify import Depth, VerifyRequest
 from statestore.verification.acknowledged import with_acknowledged
 from statestore.verification.check import undetermined, verify_many
 from statestore.verification.history import write_history
-from statestore.verification.live.verify import NOTHING_READ, verify_live
+from statestore.verification.live.verify import verify_live, was_read
 from statestore.verification.options import VerifyOptions
 from statestore.verification.report_row import report_row
 from statestore.verification.restore_points import with_restore_points
@@ -100,7 +100,7 @@ def _verify(
         in_use = [at for at, row in enumerate(rows) if row.status is Status.LOCKED and at not in lost]
         looked_at, _ = _looked_at(spark, [specs[at] for at in in_use], options, tasks, live=True)
         for at, row in zip(in_use, looked_at, strict=True):
-            rows[at] = rows[at] if row.status in NOTHING_READ else row
+            rows[at] = row if was_read(row) else rows[at]
     return rows
 
 

@@ -197,6 +197,20 @@ def test_a_store_that_is_locked_is_verified_live_by_itself(application: Applicat
         assert with_live([gone], rows, DEEP) == rows
 
 
+def test_a_store_that_is_gone_is_reported_after_two_looks(
+    application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = application.store_spec()
+    gone = spec.live.with_name("gone")
+    spec.live.rename(gone)
+    assert verify_live([spec], DEEP)[0].status is Status.UNCONFIRMED
+    monkeypatch.setattr(live, "sleep", lambda _: None)
+    (row,) = verify_live([spec], VerifyOptions(confirm_within_s=30))
+    assert (row.status, row.action) == (Status.MISSING, Action.BY_HAND)
+    monkeypatch.setattr(live, "sleep", lambda _: gone.rename(spec.live))
+    assert verify_live([spec], VerifyOptions("deep", confirm_within_s=30))[0].status is Status.PROVEN
+
+
 def test_a_damaged_block_is_reported_after_two_looks(application: Application, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = application.store_spec()
     file = max(spec.live.glob("*.sst"), key=lambda path: path.stat().st_size)

@@ -200,9 +200,22 @@ def test_a_kill_and_a_replay_raise_no_alarm(life: Life) -> None:
     life.app.write(life.state_dir, STORES, life.more(1_000), config=life.config)
     life.specs()
     life.app.die(life.state_dir, STORES, life.more(3_000), config=life.config, once=life.state_dir.with_name("once"))
-    assert {status for status, _ in statuses([life.look()])} <= {Status.PROVEN, Status.UNCONFIRMED}
-    with life.writing():
-        looks = [life.look() for _ in range(10)]
-        confirmed = life.look(CONFIRMED)
-    assert {status for status, _ in statuses(looks)} <= {Status.PROVEN, Status.UNCONFIRMED}
+    looks, runs = [life.look()], threading.Event()
+
+    def look_on() -> None:
+        while not runs.is_set():
+            looks.append(life.look())
+
+    looking = threading.Thread(target=look_on)
+    looking.start()
+    try:
+        with life.writing():
+            runs.set()
+            looking.join()
+            confirmed = life.look(CONFIRMED)
+    finally:
+        runs.set()
+        looking.join()
+    assert len(looks) > 1
+    assert {status for status, _ in statuses(looks)} <= {Status.PROVEN, Status.UNCONFIRMED, Status.LOCKED}
     assert statuses([confirmed]) == {(Status.PROVEN, "")}

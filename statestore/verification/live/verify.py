@@ -34,8 +34,6 @@ from statestore.verification.proof.suspects import NO_SUSPECTS, Suspect
 _log = logging.getLogger(__name__)
 #: Pauses between two looks at the same store (s); the last one repeats.
 _PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
-#: Statuses of stores of which nothing was read.
-NOTHING_READ = (Status.LOCKED, Status.MISSING, Status.EMPTY)
 _ADVICE = "stop the application, then verify"
 
 
@@ -56,7 +54,7 @@ class _Watched:
         self._began = monotonic()
         self._seen: list[Seen] = []
         self._look: Look | None = None
-        self._damaged = 0
+        self._damaged = self._gone = 0
         self.judged = _Judged(Status.LOCKED, Action.LATER)
 
     def look(self) -> None:
@@ -67,8 +65,10 @@ class _Watched:
                 raise LockedError(refusal)
             require_made(self.spec.state_dir, self.spec.application)
             if not self.spec.live.exists():
+                self._look = None
                 self.judged = self._missing()
                 return
+            self._gone = 0
             self._look = look(self.spec, self._options, self._cluster)
             self.judged = self._judge(self._look)
         except (LockedError, RetryError, UnknownStoreError, StoreBehindLogStartError) as error:
@@ -122,6 +122,9 @@ class _Watched:
         if log.start == log.high_watermark == 0:
             return _Judged(Status.EMPTY, detail="nothing logged yet")
         where = f"{self.spec.live} does not exist"
+        self._gone += 1
+        if self._gone < 2:  # an application that was killed may be replacing it
+            return _Judged(Status.UNCONFIRMED, Action.LATER, where, pending=True)
         detail = f"{where}; if its task runs on another machine, add --here-only; otherwise {_ADVICE}"
         return _Judged(Status.MISSING, Action.BY_HAND, detail)
 
@@ -262,6 +265,11 @@ def _look_again(watched: Sequence[_Watched], options: VerifyOptions) -> None:
         pause = next(pauses, pause)
 
 
+def was_read(row: VerifyRow) -> bool:
+    """Return whether the files of a store in use could be read."""
+    return row.end is not None
+
+
 def with_live(
     specs: Sequence[StorePartitionSpec], rows: Sequence[VerifyRow], options: VerifyOptions
 ) -> list[VerifyRow]:
@@ -274,7 +282,7 @@ def with_live(
     found = list(rows)
     if locked:
         for at, row in zip(locked, verify_live([specs[at] for at in locked], options), strict=True):
-            if row.status not in NOTHING_READ:
+            if was_read(row):
                 found[at] = row
     return found
 

@@ -37,7 +37,7 @@ def seen(at_s, end, reached, *rows, segment=0):
         # Another key; a record after the first end.
         (seen(0, 100, 60, suspect()), seen(1, 200, 100, suspect(key=2)), 0),
         (seen(0, 100, 60, suspect()), seen(1, 200, 150, suspect(record=120)), 0),
-        # Of an unexplained row: the same one, past the first end or delivered.
+        # An unexplained row counts if it is the same, past the first end or after the delivery timeout.
         (seen(0, 100, 60, suspect("unexplained")), seen(1, 200, 100, suspect("unexplained")), 1),
         (seen(0, 100, 60, suspect("unexplained")), seen(1, 200, 100, suspect("unexplained", row=1)), 0),
         (seen(0, 100, 60, suspect("unexplained")), seen(1, 100, 60, suspect("unexplained")), 0),

@@ -19,7 +19,7 @@ DELIVERED_S = 120.0
 
 
 class Seen(NamedTuple):
-    """What one look has shown of a store.
+    """The result of one look at a store, as far as it is compared with other looks.
 
     Attributes
     ----------

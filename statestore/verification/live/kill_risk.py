@@ -1,4 +1,4 @@
-"""What an application would lose, or restore again, if it were killed now. Pure."""
+"""The loss and the cost of a kill of a running application. Pure."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _UNTIL_LOGGED_S = (0.3, 1.0, 3.0)
 
 
 class Look(NamedTuple):
-    """What the files of a store had at one moment.
+    """The content of a store's files at one moment.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Look(NamedTuple):
     committed
         The largest offset that the files state; None if they state none.
     changed_ms
-        When its files last changed, ms since the epoch; None if there are none.
+        When its files last changed, ms since the epoch; None without files.
     rows
         Rows that were read; None if not all were.
     proof

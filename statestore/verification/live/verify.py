@@ -208,7 +208,7 @@ def _advice(spec: StorePartitionSpec, judged: _Judged) -> Advice | None:
 def _certain(ranges: Sequence[Range], found: Look) -> int:
     """Return the last offset that a database certainly has."""
     first, last = ranges[-1]
-    if first + 1 < found.log.start >= last + 1:  # what was logged between its rows and the log's start is unknown
+    if first + 1 < found.log.start >= last + 1:  # unknown: the records between its rows and the log's start
         return max(first, -1 if found.committed is None else min(found.committed, last))
     return last
 

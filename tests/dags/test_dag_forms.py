@@ -88,6 +88,7 @@ def test_depth_and_sample_of_verify():
     shop = VerifyRequest(applications=("shop",))
     assert verify_request(form, "shop") == shop.model_copy(update={"depth": "deep", "sample": 0.25})
     assert verify_request({"depth": "offsets", "sample": None}, "shop") == shop.model_copy(update={"depth": "offsets"})
+    assert verify_request({"depth": "deep", "live": True}, "shop").live
     assert verify_request({}, "shop") == shop
 
 

@@ -186,7 +186,8 @@ def test_schedules_come_from_the_environment_and_may_be_empty(load_dags):
 def test_depths_and_schedules_of_verification_and_validation_are_settings(load_dags):
     dags = load_dags()
     assert dags["verify.deep"].timetable.expression == "29 2 * * *"
-    assert dags["verify.deep"].params.dump() == {"application": None, "depth": "deep", "sample": 0.1}
+    form = {"application": None, "depth": "deep", "sample": 0.1, "live": False}
+    assert dags["verify.deep"].params.dump() == form
     assert dags["validate"].timetable.expression == "13 4 * * *"
     assert dags["validate"].allowed_run_types == {"manual", "operator_triggered", "scheduled"}
     assert dags["validate"].is_paused_upon_creation is False

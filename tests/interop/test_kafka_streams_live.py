@@ -110,9 +110,13 @@ class Life:
             guarantee=self.guarantee,
             retentions=[f"{store.name}={store.retention_ms}" for store in STORES if store.kind != "kv"],
         )
-        chosen = choose(asked, Topics(self.app.bootstrap_servers), without_lock="always")
-        assert not [store for store in chosen.discovered if store.trouble]
-        self._specs = chosen.specs
+
+        def found() -> list[StorePartitionSpec]:
+            chosen = choose(asked, Topics(self.app.bootstrap_servers), without_lock="always")
+            return [] if any(store.trouble for store in chosen.discovered) else chosen.specs
+
+        # Before its first rows are on disk, nothing shows the kind of a windowed store.
+        self._specs = wait_for(found, "rows of each store on disk")
         return self._specs
 
     def look(self, options: VerifyOptions = ONE_LOOK) -> dict[str, VerifyRow]:

@@ -133,6 +133,7 @@ def test_the_plan_of_a_tail_reads_from_the_committed_offset_on_and_is_asked_of_t
         disk_needed=needed,
         disk_free=10**12,
         seconds=4.1,
+        loss=Loss.NONE,
     )
     tail = {CHANGELOG: LogRange(90, 2_030_100, 2_030_200)}
     assert world["asked"] == [("verify", store), ("bytes", store, tail), ("free", store.state_dir)]

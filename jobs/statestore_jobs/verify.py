@@ -26,7 +26,7 @@ from statestore.requests.verify import Depth, VerifyRequest
 from statestore.verification.acknowledged import with_acknowledged
 from statestore.verification.check import undetermined, verify_many
 from statestore.verification.history import write_history
-from statestore.verification.live.verify import verify_live, was_read
+from statestore.verification.live.verify import of_locked, verify_live, was_read
 from statestore.verification.options import VerifyOptions
 from statestore.verification.report_row import report_row
 from statestore.verification.restore_points import with_restore_points
@@ -97,8 +97,12 @@ def _verify(
         again = [specs[at].model_copy(update={"lock_wait_s": _LAST_WAIT_S}) for at in in_use]
         for at, row in zip(in_use, _looked_at(spark, again, options, tasks)[0], strict=True):
             rows[at] = row
-        in_use = [at for at, row in enumerate(rows) if row.status is Status.LOCKED and at not in lost]
-        looked_at, _ = _looked_at(spark, [specs[at] for at in in_use], options, tasks, live=True)
+        in_use = [
+            at
+            for at, row in enumerate(rows)
+            if row.status is Status.LOCKED and at not in lost and not specs[at].home.in_archive
+        ]
+        looked_at, _ = _looked_at(spark, [specs[at] for at in in_use], of_locked(options), tasks, live=True)
         for at, row in zip(in_use, looked_at, strict=True):
             rows[at] = row if was_read(row) else rows[at]
     return rows
@@ -115,9 +119,10 @@ def _looked_at(
     """Return a row for each spec, and the numbers of those whose worker died before it had looked."""
 
     def verify_part(part: Sequence[StorePartitionSpec]) -> _Rows:
-        if live and not any(spec.home.in_archive for spec in part):
-            return _Rows(rows=tuple(verify_live(part, options)))
-        return _Rows(rows=tuple(with_restore_points(part, verify_many(part, options, tasks), options.depth)))
+        def closed(specs: Sequence[StorePartitionSpec]) -> list[VerifyRow]:
+            return with_restore_points(specs, verify_many(specs, options, tasks), options.depth)
+
+        return _Rows(rows=tuple(verify_live(part, options, closed) if live else closed(part)))
 
     parts = split(by_task(specs), _TASKS_PER_CORE[options.depth] * spark.sparkContext.defaultParallelism)
     indexes = [list(chain.from_iterable(part)) for part in parts]

@@ -69,8 +69,8 @@ def _verify(piece: _Piece) -> list[VerifyRow]:
     if piece.falls_back:  # a running Kafka Streams keeps its lock
         waiting = [spec if spec.owned else spec.model_copy(update={"lock_wait_s": 0.0}) for spec in piece.specs]
         piece = piece._replace(specs=waiting)
-    if piece.live and not any(spec.home.in_archive for spec in piece.specs):
-        return verify_live(piece.specs, piece.options)
+    if piece.live:
+        return verify_live(piece.specs, piece.options, lambda there: _verify(piece._replace(specs=there, live=False)))
     of_tasks = iter(verify_many([spec for spec in piece.specs if not spec.is_global], piece.options, piece.tasks))
     rows = [verify_global(spec, piece.options) if spec.is_global else next(of_tasks) for spec in piece.specs]
     rows = with_live(piece.specs, rows, piece.options) if piece.falls_back else rows

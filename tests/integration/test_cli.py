@@ -243,12 +243,17 @@ def test_a_changelog_named_otherwise_ends_where_the_group_is_only_if_it_is_an_in
         assert f"add --changelog {STORE}={written}" in ran.err
 
 
-def test_a_store_in_use_is_verified_without_its_lock(application: Application, run: Run) -> None:
+def test_a_store_in_use_is_verified_without_its_lock(
+    application: Application, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lowered: list[bool] = []  # the priority of the process that runs the other tests stays as it is
+    monkeypatch.setattr("statestore.verification.live.pace.use_lowest_priority", lambda: lowered.append(True))
     with locked(application.store_spec(0).paths, 1):
         ran = run("verify", "--partition", "0")
         assert (ran.code, "IN_USE" in ran.out) == (0, True)
         ran = run("verify", "--partition", "0", "--live", "--depth", "deep", "--rate", "50", "--confirm-within-s", "0")
         assert (ran.code, "PROVEN" in ran.out) == (0, True)
+    assert lowered == [True]
     ran = run("verify", "--live", "--depth", "deep", "--sample", "0.5")
     assert (ran.code, "leave it out" in ran.err) == (2, True)
 

@@ -11,9 +11,12 @@ import pytest
 
 from statestore.advice import Situation
 from statestore.definitions.store import StoreDefinition
+from statestore.errors import UnknownStoreError
 from statestore.formats.timestamped_value import encode
 from statestore.reports import Action, Contents, Status, VerifyRow
 from statestore.statedir.lock import locked
+from statestore.statedir.record import read_record
+from statestore.stores.manifest import DatabaseProgress, progress_of
 from statestore.stores.rocksdb import RocksDB
 from statestore.verification.check import verify_many
 from statestore.verification.live import verify as live
@@ -197,15 +200,71 @@ def test_a_store_that_is_locked_is_verified_live_by_itself(application: Applicat
         assert with_live([gone], rows, DEEP) == rows
 
 
+def test_rows_that_no_record_explains_are_never_proven(application: Application, tmp_path: Path) -> None:
+    """Given the rows of another store in the place of this one's, and no offset in its files."""
+    spec = application.store_spec()
+    database = RocksDB(spec.live, spec.store.values.column_families)
+    (family,) = spec.store.values.column_families[:1]
+    database.write({family: {b"k%02d" % at: None for at in range(100)}})
+    database.write({family: {b"other%d" % at: encode(b"v", T0) for at in range(50)}})
+    database.sync()
+    database.close()
+    (row,) = verify_live([spec], DEEP)
+    assert row.status is not Status.PROVEN, row
+    assert contents_of(row).offsets == () or row.status is Status.UNCONFIRMED
+
+
+def test_a_store_of_another_format_does_not_end_the_run(application: Application) -> None:
+    spec = application.store_spec()
+    plain = spec.model_copy(update={"store": spec.store.model_copy(update={"format": "plain"}), "owned": False})
+    with writing(application):
+        locked_row, other = with_live([plain, spec], verify_many([plain, spec], VerifyOptions(depth="scan")), DEEP)
+    assert (locked_row.status, locked_row.action) == (Status.UNKNOWN_FORMAT, Action.BY_HAND)
+    assert other.status is Status.PROVEN
+
+
+def test_a_confirmed_difference_stays_if_the_next_look_fails(
+    application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = live._Watched(application.store_spec(), DEEP, live.Cluster(application.servers, 30.0))
+    watched.judged = live._Judged(Status.DIVERGED, Action.BY_HAND, "2 rows differ", pending=True)
+
+    def gone(*_: object) -> None:
+        raise UnknownStoreError("it is gone")
+
+    monkeypatch.setattr(live, "look", gone)
+    watched.look()
+    assert (watched.judged.status, watched.judged.pending) == (Status.DIVERGED, False)
+
+
+def test_a_store_that_a_restore_has_replaced_is_no_older_copy(application: Application) -> None:
+    spec = application.store_spec()
+    later = {
+        "": DatabaseProgress(
+            identity=progress_of(spec.live, segmented=False)[""].identity, sequence=10**9, next_file=10**6
+        )
+    }
+    seen = {"progress_seen": tuple(later.items()), "committed_seen": 50}
+    (row,) = verify_live([spec.model_copy(update=seen)], DEEP)  # recorded before the restore
+    assert row.status is Status.PROVEN, row.detail
+    record = read_record(spec.paths, STORE)
+    assert record is not None
+    noted = spec.model_copy(update={**seen, "restored_by_seen": record.restored_by})
+    assert verify_live([noted], DEEP)[0].status is Status.UNCONFIRMED  # the same store was further
+
+
 def test_a_store_that_is_gone_is_reported_after_two_looks(
     application: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = application.store_spec()
     gone = spec.live.with_name("gone")
     spec.live.rename(gone)
-    assert verify_live([spec], DEEP)[0].status is Status.UNCONFIRMED
+    times = iter(range(0, 10_000, 10))  # each question for the time comes 10 s after the one before
+    monkeypatch.setattr(live, "monotonic", lambda: next(times))
     monkeypatch.setattr(live, "sleep", lambda _: None)
-    (row,) = verify_live([spec], VerifyOptions(confirm_within_s=30))
+    # A task that moves, or whose store was wiped, may have no directory for a while.
+    assert verify_live([spec], DEEP)[0].status is Status.UNCONFIRMED
+    (row,) = verify_live([spec], VerifyOptions(confirm_within_s=300))
     assert (row.status, row.action) == (Status.MISSING, Action.BY_HAND)
     monkeypatch.setattr(live, "sleep", lambda _: gone.rename(spec.live))
     assert verify_live([spec], VerifyOptions("deep", confirm_within_s=30))[0].status is Status.PROVEN

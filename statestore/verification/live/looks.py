@@ -22,11 +22,12 @@ from statestore.formats.database_files import files_with_rows
 from statestore.partition.inspection import damaged_file
 from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.legacy import legacy_offsets
+from statestore.statedir.record import read_record
 from statestore.stores.scan import ScannedDatabase
 from statestore.verification.gathering import Cluster
 from statestore.verification.kernels import hashes_of
 from statestore.verification.options import VerifyOptions
-from statestore.verification.proof.bounds import older_databases
+from statestore.verification.proof.bounds import bounds_apply, older_databases
 from statestore.verification.proof.closed import Proof, is_provable, prove
 from statestore.verification.row_reading import reading_of
 
@@ -114,7 +115,8 @@ def _look(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) ->
                 committed=max(claims.values(), default=None),
                 log=cluster.log_ranges([spec])[spec.partition],
             )
-            if older:
+            record = read_record(spec.paths, spec.store.name)
+            if older and bounds_apply(spec, record, found.committed):
                 return found._replace(damage=f"an older copy of its files was put back: {'; '.join(older)}")
             return _read(spec, used, found, options, cluster)
     except StoreCorruptedError as error:

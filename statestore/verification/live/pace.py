@@ -14,6 +14,8 @@ _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}
 _THIS_PROCESS = 1
 _IDLE = 3 << 13
 _LOWEST_NICE = 19
+#: Time (s) of reading less than allowed that may be made up for.
+_MOST_CREDIT_S = 1.0
 
 
 @dataclass
@@ -38,6 +40,8 @@ class Pace:
         ahead_s = self._read / self.bytes_per_s - (time.monotonic() - self._began)
         if ahead_s > 0:
             time.sleep(ahead_s)
+        elif ahead_s < -_MOST_CREDIT_S:  # a pause is no credit
+            self._began, self._read = time.monotonic(), 0
 
 
 def use_lowest_priority() -> None:

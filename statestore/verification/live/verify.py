@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from time import monotonic, sleep
 from typing import NamedTuple
@@ -16,12 +17,15 @@ from statestore.errors import (
     RetryError,
     StateStoreError,
     StoreBehindLogStartError,
+    TopicMismatchError,
+    UnknownFormatError,
     UnknownStoreError,
     of_os_error,
 )
 from statestore.partition.advice import target_of
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Advice, Contents, DifferingKey, Status, VerifyRow
+from statestore.requests.verify import Depth
 from statestore.statedir.lock import require_made
 from statestore.verification.gathering import Cluster
 from statestore.verification.live.confirmation import Seen, confirmed, end_of, lowest
@@ -35,6 +39,11 @@ _log = logging.getLogger(__name__)
 #: Pauses between two looks at the same store (s); the last one repeats.
 _PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 _ADVICE = "stop the application, then verify"
+_MARKERS = 2
+#: A task that moves, or whose store was wiped, has no directory for so long at most (s).
+_GONE_S = 60.0
+#: Time (s) in which a locked store of a run that is not `--live` is looked at again.
+_CONFIRM_LOCKED_S = 30.0
 
 
 class _Judged(NamedTuple):
@@ -54,25 +63,37 @@ class _Watched:
         self._began = monotonic()
         self._seen: list[Seen] = []
         self._look: Look | None = None
-        self._damaged = self._gone = 0
+        self._damaged = 0
+        self._gone_since: float | None = None
         self.judged = _Judged(Status.LOCKED, Action.LATER)
 
     def look(self) -> None:
         """Look at the store, and judge it by this look and the earlier ones."""
+        before = self.judged
         try:
-            refusal = _refusal(self.spec)
-            if refusal:
-                raise LockedError(refusal)
-            require_made(self.spec.state_dir, self.spec.application)
-            if not self.spec.live.exists():
-                self._look = None
-                self.judged = self._missing()
-                return
-            self._gone = 0
-            self._look = look(self.spec, self._options, self._cluster)
-            self.judged = self._judge(self._look)
-        except (LockedError, RetryError, UnknownStoreError, StoreBehindLogStartError) as error:
-            self.judged = _Judged(Status.LOCKED, Action.LATER, f"it is in use, and cannot be read now: {error}")
+            found = self._looked()
+        except UnknownFormatError as error:
+            status = Status.DOWNGRADED if self.spec.owned else Status.UNKNOWN_FORMAT
+            found = _Judged(status, Action.BY_HAND, f"{error}; {_ADVICE}")
+        except (LockedError, RetryError, UnknownStoreError, StoreBehindLogStartError, TopicMismatchError) as error:
+            found = _Judged(Status.LOCKED, Action.LATER, f"it is in use, and cannot be read now: {error}")
+        if before.status is Status.DIVERGED and found.status is not Status.DIVERGED:
+            found = before._replace(pending=False)  # it was confirmed
+        elif before.status is Status.UNCONFIRMED and found.status is Status.LOCKED:
+            found = before
+        self.judged = found
+
+    def _looked(self) -> _Judged:
+        refusal = _refusal(self.spec)
+        if refusal:
+            raise LockedError(refusal)
+        require_made(self.spec.state_dir, self.spec.application)
+        if not self.spec.live.exists():
+            self._look = None
+            return self._missing()
+        self._gone_since = None
+        self._look = look(self.spec, self._options, self._cluster)
+        return self._judge(self._look)
 
     def row(self) -> VerifyRow:
         """Return the row of a report."""
@@ -94,6 +115,8 @@ class _Watched:
             return row
         offset = judged.offset if judged.offset is not None else found.committed
         behind = None if offset is None else max(found.log.last_stable - (offset + 1), 0)
+        # Without a proof, what follows the last record may be the markers of its transaction alone.
+        at_end = behind is not None and behind <= _MARKERS and found.proof is None
         return row.model_copy(
             update={
                 "committed": found.committed,
@@ -104,7 +127,7 @@ class _Watched:
                 "contents": judged.contents,
                 "disk_offset": offset,
                 "disk_lag": behind,
-                "kill_risk": self._kill_risk(found, offset),
+                "kill_risk": "" if at_end else self._kill_risk(found, offset),
             }
         )
 
@@ -122,8 +145,10 @@ class _Watched:
         if log.start == log.high_watermark == 0:
             return _Judged(Status.EMPTY, detail="nothing logged yet")
         where = f"{self.spec.live} does not exist"
-        self._gone += 1
-        if self._gone < 2:  # an application that was killed may be replacing it
+        first, now_s = self._gone_since is None, monotonic()
+        since_s = self._gone_since = now_s if self._gone_since is None else self._gone_since
+        # An application that was killed may be replacing it, or its task may be moving.
+        if first or now_s - since_s < min(_GONE_S, self._options.confirm_within_s / 2):
             return _Judged(Status.UNCONFIRMED, Action.LATER, where, pending=True)
         detail = f"{where}; if its task runs on another machine, add --here-only; otherwise {_ADVICE}"
         return _Judged(Status.MISSING, Action.BY_HAND, detail)
@@ -154,7 +179,7 @@ class _Watched:
         torn = any(not prefix.is_prefix for prefix in proof.prefixes.values()) and not proof.suspects
         suspects = {at: proof.suspects.get(at, NO_SUSPECTS) for at in proof.prefixes}
         ranges = [suspects[at].limited(prefix.offsets) for at, prefix in proof.prefixes.items()]
-        torn = torn or not all(ranges)
+        torn = torn or not all(ranges) or proof.misplaced > 0
         seen = Seen(found.at_s, found.log, proof.suspects, torn)
         differing = confirmed(self._seen, seen)
         count = sum(len(each.rows) for each in suspects.values())
@@ -181,6 +206,11 @@ class _Watched:
             return _Judged(Status.DIVERGED, Action.BY_HAND, detail, contents, pending=more)
         positions = dict(zip(proof.prefixes, ranges, strict=True))
         below = [at for at, claim in found.claims.items() if positions.get(at) and positions[at][-1].last < claim]
+        if seen.is_clean and not below and 2 * not_judged > rows:
+            why = f"{not_judged} of {rows} rows could not be judged, as no record in the changelog explains them"
+            contents = contents.model_copy(update={"not_proven": why, "offsets": ()})
+            at = offset if not_judged < rows else None
+            return _Judged(Status.IN_USE, detail=f"not proven: {why}", contents=contents, offset=at)
         if seen.is_clean and not below:
             return _Judged(Status.PROVEN, contents=contents, offset=offset)
         self._seen.append(seen)
@@ -224,8 +254,17 @@ def _refusal(spec: StorePartitionSpec) -> str:
     return ""
 
 
-def verify_live(specs: Sequence[StorePartitionSpec], options: VerifyOptions) -> list[VerifyRow]:
+def verify_live(
+    specs: Sequence[StorePartitionSpec],
+    options: VerifyOptions,
+    archived: Callable[[Sequence[StorePartitionSpec]], Sequence[VerifyRow]] = lambda _: (),
+) -> list[VerifyRow]:
     """Verify stores that are in use, or may be. Takes no lock, and writes nothing into the state directory.
+
+    Parameters
+    ----------
+    archived
+        Verifies those whose home is the archive: nobody uses them there.
 
     Raises
     ------
@@ -234,6 +273,11 @@ def verify_live(specs: Sequence[StorePartitionSpec], options: VerifyOptions) -> 
     StoreAccessError
         If the operating system refuses access.
     """
+    there = [spec for spec in specs if spec.home.in_archive]
+    if there:
+        kept = iter(archived(there))
+        looked = iter(verify_live([spec for spec in specs if not spec.home.in_archive], options))
+        return [next(kept) if spec.home.in_archive else next(looked) for spec in specs]
     clusters: dict[tuple[str, float], Cluster] = {}
     watched = []
     for spec in specs:
@@ -266,8 +310,15 @@ def _look_again(watched: Sequence[_Watched], options: VerifyOptions) -> None:
 
 
 def was_read(row: VerifyRow) -> bool:
-    """Return whether the files of a store in use could be read."""
-    return row.end is not None
+    """Return whether the files of a store in use could be read, or show why they cannot be."""
+    return row.end is not None or row.status in (Status.UNKNOWN_FORMAT, Status.DOWNGRADED)
+
+
+def of_locked(options: VerifyOptions) -> VerifyOptions:
+    """Return how stores are verified that were locked: in a short time, and without a proof if a sample was wanted."""
+    depth: Depth = "scan" if options.sample is not None else options.depth
+    within_s = min(options.confirm_within_s, _CONFIRM_LOCKED_S)
+    return replace(options, depth=depth, sample=None, confirm_within_s=within_s)
 
 
 def with_live(
@@ -281,7 +332,8 @@ def with_live(
     ]
     found = list(rows)
     if locked:
-        for at, row in zip(locked, verify_live([specs[at] for at in locked], options), strict=True):
+        looked = verify_live([specs[at] for at in locked], of_locked(options))
+        for at, row in zip(locked, looked, strict=True):
             if was_read(row):
                 found[at] = row
     return found

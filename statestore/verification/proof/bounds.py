@@ -10,6 +10,7 @@ from __future__ import annotations
 from statestore.partition.facts import DiskFacts, Trouble
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Status, VerifyRow
+from statestore.statedir.record import StoreRecord
 from statestore.stores.manifest import progress_of
 
 
@@ -30,19 +31,22 @@ def with_lower_bounds(spec: StorePartitionSpec, seen: DiskFacts) -> DiskFacts:
 
     If its committed offset is older, too, the store lags as a whole, which a replay corrects (`noted`).
     """
-    if not seen.present or seen.trouble is not None or _was_replaced(spec, seen):
+    if not seen.present or seen.trouble is not None:
         return seen
-    if not (older := older_databases(spec)):
-        return seen
-    if seen.committed is not None and spec.committed_seen is not None and seen.committed < spec.committed_seen:
+    if not (older := older_databases(spec)) or not bounds_apply(spec, seen.record, seen.committed):
         return seen
     detail = f"an older copy of its files was put back: {'; '.join(older)}; restore the store from its changelog"
     return seen._replace(trouble=Trouble(Status.CORRUPT, detail))
 
 
-def _was_replaced(spec: StorePartitionSpec, seen: DiskFacts) -> bool:
-    """Return whether a restore has put another store in place since: the bounds were those of the former one."""
-    return (seen.record.restored_by if seen.record else None) != spec.restored_by_seen
+def bounds_apply(spec: StorePartitionSpec, record: StoreRecord | None, committed: int | None) -> bool:
+    """Return whether the numbers of the last verification are bounds of the store that is here now.
+
+    They are not if a restore has put another store in place since, or if its committed offset is older, too.
+    """
+    if (record.restored_by if record else None) != spec.restored_by_seen:
+        return False
+    return committed is None or spec.committed_seen is None or committed >= spec.committed_seen
 
 
 def noted(spec: StorePartitionSpec, found: VerifyRow) -> VerifyRow:

@@ -102,9 +102,10 @@ def _verify(
             for at, row in enumerate(rows)
             if row.status is Status.LOCKED and at not in lost and not specs[at].home.in_archive
         ]
-        looked_at, _ = _looked_at(spark, [specs[at] for at in in_use], of_locked(options), tasks, live=True)
-        for at, row in zip(in_use, looked_at, strict=True):
-            rows[at] = row if was_read(row) else rows[at]
+        if in_use:
+            looked_at, _ = _looked_at(spark, [specs[at] for at in in_use], of_locked(options), tasks, live=True)
+            for at, row in zip(in_use, looked_at, strict=True):
+                rows[at] = row if was_read(row) else rows[at]
     return rows
 
 

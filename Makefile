@@ -36,7 +36,7 @@ down: environment-demo ## stop what `make up` started
 	@$(PYTHON_IN_VENV) -m demo.down
 
 test: environment-dev ## run one or two cases of each behaviour (make faults runs the others); ARGS are passed to pytest
-	$(PYTHON_IN_VENV) -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(PYTHON_IN_VENV) -m pytest -n 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(ARGS)
 
 archive-azure: environment-dev ## run the archive's tests on Azurite, which npm installs (build/azurite, 190 MB); ARGS are passed to pytest
 	@command -v npm >/dev/null || { echo "npm does not exist; install Node.js 20 or later"; exit 1; }
@@ -81,7 +81,7 @@ recording: environment-demo ## damage, verify, and restore stores on a real Kafk
 	@$(PYTHON_IN_VENV) -m demo.recording
 
 conformance: environment-dev ## run the tests that prove a behaviour, and list the behaviours that no test proves
-	$(PYTHON_IN_VENV) -m pytest -n 4 --dist loadfile --no-loadscope-reorder --conformance
+	$(PYTHON_IN_VENV) -m pytest -n 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --conformance
 
 bench: bench-store bench-process bench-restore bench-verify bench-validate bench-metastore bench-page bench-snapshot bench-warm bench-rewrite ## run all benchmarks (build/bench, docs/benchmarks); SCALE=small for a quick check
 

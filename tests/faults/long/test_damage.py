@@ -261,7 +261,7 @@ def test_without_its_changelog_a_store_is_replaced_and_restoring_it_is_refused(l
         for force in (False, True):
             row = copy.restore(store, force=force)
             assert (row.outcome, row.before) == ("failed", Status.REPLACED)
-            assert logged.changelog_name(store) in row.failure.message
+            assert logged.changelog_name(store) in row.failure.evidence
         assert files_of(copy.live(store)) == before
 
 

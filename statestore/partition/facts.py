@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, StrEnum
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from statestore.archive.manifest import Manifest
 from statestore.archive.snapshots import History, Listed
@@ -392,6 +392,3 @@ def cut_at(comparison: LogComparison | None) -> int | None:
     if comparison is None or comparison.continuity is not Continuity.CUT:
         return None
     return comparison.departs_by or 0
-
-
-Depth = Literal["offsets", "scan", "deep"]

@@ -23,7 +23,7 @@ databases, it has missed none.
 
 A file, little-endian: parts, each
 
-    u32 length of the body; u32 CRC-32 of the body; body
+    u32 length of the body; u32 CRC-32C of the body; body
 
 The first body is JSON: the names of the databases, and the offsets and position of the commit. If the store has no
 changelog, it also has the offsets of the commit before that changed each database. If a database does not have that
@@ -31,26 +31,28 @@ commit, an older copy of it was put back, and the file is not repeated. The last
 Each of the others has changes of a column family of a database, which are applied in their order:
 
     u16 length of the database's name; u16 length of the family's name; u8 1: deleted ranges, 0: rows; the two names
-    u32 for each key: its length; u32 for each value: its length, 2^32 - 1 for a delete; keys; values
+    a list of two lists, which are the keys and the values, as `marshal` writes them in its version 2:
+        list: "[", u32 length, elements; key or value: "s", u32 length, bytes; value of a delete: "N"
 
-For deleted ranges, the first key and the one that they end before stand for key and value.
+For deleted ranges, the first key and the one that they end before stand for key and value. `marshal` writes all lengths
+and bytes of a part in one call, which takes half the time of anything else that Python has.
 """
 
 from __future__ import annotations
 
 import json
+import marshal
 import os
 import shutil
 import time
-import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import accumulate, islice, pairwise
+from itertools import islice
 from pathlib import Path
 from struct import Struct
 from typing import BinaryIO, NamedTuple, Protocol
 
-import numpy as np
+import google_crc32c
 
 from statestore import kill_switch
 from statestore.durable import sync_directory
@@ -59,8 +61,8 @@ from statestore.model import TopicPartition
 from statestore.stores.table import Changes, DeletedRange
 
 _HEADER = Struct("<II")
-_NAMES = Struct("<HHBI")
-_DELETE = (1 << 32) - 1
+_NAMES = Struct("<HHB")
+_MARSHAL_VERSION = 2
 #: So few that keys and values are still in the cache of the processor when they are copied.
 _ROWS_A_PART = 1024
 _PREPARED = "prepared-"
@@ -164,7 +166,7 @@ class CommitLog:
             try:
                 with partial.open("wb") as file:
                     for body in _bodies(databases, offsets, position, after):
-                        file.write(_HEADER.pack(len(body), zlib.crc32(body)))
+                        file.write(_HEADER.pack(len(body), google_crc32c.value(body)))
                         file.write(body)
                     size = file.tell()
                     if self.only_copy:
@@ -389,13 +391,14 @@ class Commit:
         wanted = database.encode()
         for body in islice(self._bodies(), 1, None):
             if body:
-                length, length_of_family, ranges, count = _NAMES.unpack_from(body)
+                length, length_of_family, ranges = _NAMES.unpack_from(body)
                 at = _NAMES.size + length
                 if body[_NAMES.size : at] == wanted:
                     family = body[at : at + length_of_family].decode()
-                    rows = _rows(body, at + length_of_family, count)
+                    keys, values = marshal.loads(body[at + length_of_family :])  # noqa: S302  # our file, intact
+                    rows = zip(keys, values, strict=True)
                     if ranges:
-                        yield Piece(family, [DeletedRange(key, stop or b"") for key, stop in rows], {})
+                        yield Piece(family, [DeletedRange(*one) for one in rows], {})
                     else:
                         yield Piece(family, (), dict(rows))
 
@@ -407,7 +410,7 @@ class Commit:
                 raise self._damaged("ends too early")
             length, checksum = _HEADER.unpack(header)
             body = self._file.read(length)
-            if len(body) < length or zlib.crc32(body) != checksum:
+            if len(body) < length or google_crc32c.value(body) != checksum:
                 raise self._damaged(f"is not as it was written before byte {self._file.tell()}")
             yield body
             if not body:
@@ -458,9 +461,13 @@ def _bodies(
             names = database.encode(), family.encode()
             if ranges:
                 yield from _parts(*names, [one.start for one in ranges], [one.stop for one in ranges], 1)
-            keys, values = iter(rows), iter(rows.values())
-            while some := list(islice(keys, _ROWS_A_PART)):
-                yield from _parts(*names, some, list(islice(values, _ROWS_A_PART)), 0)
+            keys, values, count = iter(rows), iter(rows.values()), 1
+            while some := list(islice(keys, count)):
+                size = 0
+                for body in _parts(*names, some, list(islice(values, count)), 0):
+                    size += len(body)
+                    yield body
+                count = min(_ROWS_A_PART, max(_PART_BYTES * len(some) // size, 1))
     yield b""
 
 
@@ -468,27 +475,13 @@ def _parts(
     database: bytes, family: bytes, keys: Sequence[bytes], values: Sequence[bytes | None], ranges: int
 ) -> Iterator[bytes]:
     """Yield the bodies of one part, or of several if it would be too large."""
-    count = len(keys)
-    deletes = [at for at, value in enumerate(values) if value is None] if None in values else []
-    cells: Sequence[bytes] = [value or b"" for value in values] if deletes else values  # type: ignore[assignment]
-    key_bytes, value_bytes = (np.fromiter(map(len, some), "<u4", count) for some in (keys, cells))
-    if count > 1 and int(key_bytes.sum(dtype=np.int64) + value_bytes.sum(dtype=np.int64)) > _PART_BYTES:
-        half = count // 2
+    rows = marshal.dumps([keys, values], _MARSHAL_VERSION)
+    if len(rows) > _PART_BYTES and len(keys) > 1:
+        half = len(keys) // 2
         yield from _parts(database, family, keys[:half], values[:half], ranges)
         yield from _parts(database, family, keys[half:], values[half:], ranges)
         return
-    value_bytes[deletes] = _DELETE
-    head = _NAMES.pack(len(database), len(family), ranges, count)
-    yield b"".join([head, database, family, key_bytes.tobytes(), value_bytes.tobytes(), *keys, *cells])
-
-
-def _rows(body: bytes, at: int, count: int) -> list[tuple[bytes, bytes | None]]:
-    lengths = np.frombuffer(body, "<u4", 2 * count, at).tolist()
-    deleted = [length == _DELETE for length in lengths]
-    ends = accumulate((0 if gone else n for n, gone in zip(lengths, deleted, strict=True)), initial=at + 8 * count)
-    cells = [body[start:stop] for start, stop in pairwise(ends)]
-    values = (None if gone else cell for cell, gone in zip(cells[count:], deleted[count:], strict=True))
-    return list(zip(cells[:count], values, strict=True))
+    yield b"".join((_NAMES.pack(len(database), len(family), ranges), database, family, rows))
 
 
 def _entries(offsets: Mapping[TopicPartition, int]) -> list[tuple[str, int, int]]:

@@ -77,6 +77,17 @@ def test_every_shortened_or_changed_file_is_found_to_be_damaged(tmp_path: Path) 
                 Commit(file)
 
 
+@pytest.mark.behaviour("T9")
+def test_rows_of_a_commit_have_the_layout_that_the_module_describes(tmp_path: Path) -> None:
+    """Another version of Python reads the file, too."""
+    log = CommitLog(tmp_path / "s")
+    number, _ = log.add({"s.0": [Piece("default", (), {b"a": b"12", b"b": None})]}, {LOG: 7}, None)
+    row = b"[\2\0\0\0[\1\0\0\0s\1\0\0\0a[\1\0\0\0s\2\0\0\0" + b"12"
+    delete = b"[\2\0\0\0[\1\0\0\0s\1\0\0\0b[\1\0\0\0N"
+    written = (tmp_path / "s" / str(number)).read_bytes()
+    assert all(b"\3\0\7\0\0s.0default" + rows in written for rows in (row, delete))
+
+
 def test_numbers_grow_also_from_one_process_to_the_next(tmp_path: Path) -> None:
     added = [CommitLog(tmp_path / "s").add({}, {}, None)[0] for _ in range(3)]
     assert numbers(tmp_path / "s") == sorted(set(added)) == added
@@ -101,6 +112,16 @@ def commit(store, number, *, start=0):
     store.commit({CHANGELOG: number})
 
 
+def copied(store, target):
+    """Copy a store that is open, at a moment when RocksDB removes no file."""
+    while True:
+        try:
+            shutil.copytree(store, target)
+            return
+        except shutil.Error:  # a compaction has just ended
+            shutil.rmtree(target)
+
+
 @pytest.mark.behaviour("U2", "U6")
 @pytest.mark.parametrize("older", [False, True])
 @pytest.mark.parametrize("name", ["plain key-value", "plain window"])
@@ -112,9 +133,9 @@ def test_commits_are_not_repeated_in_an_older_copy_of_their_store(tmp_path, name
         commit(store, number)
         store.sync()
         if number == 1:
-            shutil.copytree(here / "live", tmp_path / "copy")
+            copied(here / "live", tmp_path / "copy")
     commit(store, 4)
-    shutil.copytree(here, there)
+    copied(here, there)
     store.close(clean=False)
     if older:
         shutil.rmtree(there / "live")
@@ -139,7 +160,7 @@ def test_a_segment_that_a_removed_commit_did_not_change_is_no_older_copy(tmp_pat
         store.inner.opened._remove_flushed()
     commit(store, 5)
     assert len(numbers(here / "own" / "commits" / "s")) == 1
-    shutil.copytree(here, tmp_path / "there")
+    copied(here, tmp_path / "there")
     store.close(clean=False)
     store = opened("plain window", tmp_path / "there" / "live")
     assert len(list(store.all())) == store.committed_offset(CHANGELOG) == 5

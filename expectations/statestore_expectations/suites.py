@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from great_expectations.compatibility.pydantic import ValidationError
 from great_expectations.core.expectation_suite import ExpectationSuite
 from great_expectations.exceptions import GreatExpectationsError
 from great_expectations.expectations.expectation import Expectation
@@ -128,14 +129,27 @@ def _read(path: Path, directory: Path) -> list[Expectation]:
         try:
             expectations.append(_build(one))
         except (GreatExpectationsError, ValueError, TypeError) as error:
-            problems.append(f"{one.get('type')}: {error}")
+            problems.append(f"{one.get('type') or one.get('expectation_type') or one}: {_reason(error)}")
     if problems:
         raise InputError(f"suite {path.name} has expectations that cannot be used: {'; '.join(problems)}")
     return expectations
 
 
+def _reason(error: Exception) -> str:
+    """Return why an expectation cannot be used; of invalid arguments, each with its name."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    return ", ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+
+
 def _build(raw: dict[str, Any]) -> Expectation:
-    expectation: Expectation = ExpectationConfiguration(**raw).to_domain_obj()
+    if "expectation_type" in raw and "type" not in raw:
+        raise ValueError("it is in the format of Great Expectations 0.18; replace the field expectation_type by type")
+    if not isinstance(raw.get("type"), str):
+        raise ValueError('expected the field "type" with the name of an expectation')
+    # Great Expectations writes ids into the suites that it saves, and an expectation with an id belongs to one suite.
+    fields = {name: value for name, value in raw.items() if name != "id"}
+    expectation: Expectation = ExpectationConfiguration(**fields).to_domain_obj()
     if unknown := [name for name in _named_in(expectation) if name not in PARAMETERS]:
         raise ValueError(f"unknown parameters {unknown}; there are {list(PARAMETERS)}")
     return expectation

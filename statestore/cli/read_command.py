@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from statestore.kinds.kind import StoreKind
     from statestore.partition.spec import StorePartitionSpec
 
+#: Rows in the table if the JSON has all of them.
+_ROWS_WITH_JSON = 100
+
 
 @options.with_target
 def read(
@@ -150,7 +153,15 @@ def read(
     found = found[:limit]
     if found:
         title = name if key is None else f"{name}: {key}"
-        output.console(json).print(table(printable(title), *_cells(found)))
+        # A program that reads the JSON needs no table, and a long one takes longer than reading the store.
+        shown = found if json is None else [] if json == output.STANDARD_OUTPUT else found[:_ROWS_WITH_JSON]
+        if shown:
+            output.console(json).print(table(printable(title), *_cells(shown)))
+        if json is not None and 0 < len(shown) < len(found):
+            print(
+                f"statestore: the table has the first {len(shown)} of {len(found)} rows; {json} has all",
+                file=sys.stderr,
+            )
     else:
         what = "a row in this range" if key is None else f"the key {key!r}"
         when = "" if times.as_of is None else f" at {times.as_of} ms"
@@ -283,8 +294,10 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
-def _shown(text: str | None, raw: str | None) -> str:
-    return f"0x{raw}" if text is None else printable(text)
+def _shown(value: object, raw: str | None) -> str:
+    from statestore.cli.values import text_of
+
+    return printable(text_of(value)) if raw is None else f"0x{raw}"
 
 
 def _text(number: int | None) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from statestore.cli.values import value_text
+from statestore.cli.values import decoded
 from statestore.definitions.fields import SerdeName
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.opening import Opened, Wanted, close_all, open_databases
@@ -35,7 +35,8 @@ class Row(NamedTuple):
     Attributes
     ----------
     key, value
-        None if they are not of their serde; their bytes in hexadecimal are in `key_bytes` and `value_bytes` then.
+        As JSON values. If the serde cannot decode them, they are None, and `key_bytes` and `value_bytes` have their
+        bytes in hexadecimal.
     timestamp
         In ms; -1 if it is not known, None if the store keeps none.
     headers
@@ -48,9 +49,9 @@ class Row(NamedTuple):
     application: str
     store: str
     task: str
-    key: str | None
+    key: Any
     key_bytes: str | None
-    value: str | None
+    value: Any
     value_bytes: str | None
     timestamp: int | None
     headers: tuple[tuple[str, str | None], ...] | None
@@ -206,12 +207,12 @@ def _row(
 ) -> Row:
     shown = None if headers is None else tuple((name, None if raw is None else raw.hex()) for name, raw in headers)
     where = (spec.application, spec.store.name, str(spec.task))
-    return Row(*where, *_text(key, serdes.key), *_text(value, serdes.value), timestamp, shown, {**numbers})
+    return Row(*where, *_decoded(key, serdes.key), *_decoded(value, serdes.value), timestamp, shown, {**numbers})
 
 
-def _text(raw: bytes, serde: SerdeName) -> tuple[str | None, str | None]:
-    """Return a key or value as text; or None, and its bytes in hexadecimal, if it is not of its serde."""
+def _decoded(raw: bytes, serde: SerdeName) -> tuple[Any, str | None]:
+    """Return a key or value; or None, and its bytes in hexadecimal, if it is not of its serde."""
     try:
-        return value_text(raw, serde), None
+        return decoded(raw, serde), None
     except InputError:
         return None, raw.hex()

@@ -27,18 +27,18 @@ def key_bytes(text: str, serde: SerdeName) -> bytes:
         elif serde == "json":
             value = json.loads(text)
         return load_serde(serde).serialize(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         expected = {"bytes": "hexadecimal digits", "int64": "a number of 64 bits", "json": "JSON"}.get(serde, "text")
         raise InputError(f"key {text!r} is not {expected}, as --key-serde {serde} requires: {error}") from error
 
 
-def value_text(raw: bytes, serde: SerdeName) -> str:
-    """Write a value: hexadecimal for `bytes`, JSON for what JSON can say, else as Python shows it.
+def decoded(raw: bytes, serde: SerdeName) -> Any:
+    """Return a key or value as a value that JSON can express: hexadecimal for `bytes`, Python's notation for the rest.
 
     Raises
     ------
     InputError
-        If it is not of that serde.
+        If the serde cannot decode it.
     """
     if serde == "bytes":
         return raw.hex()
@@ -47,8 +47,17 @@ def value_text(raw: bytes, serde: SerdeName) -> str:
     except (TypeError, ValueError) as error:
         raise InputError(f"--value-serde {serde} cannot decode a value of {len(raw)} bytes: {error}") from error
     try:
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        text.encode()  # half of a character is no text
-        return text
-    except (TypeError, ValueError):
+        json.dumps(value, ensure_ascii=False).encode()  # fails for an unpaired surrogate, too
+    except (TypeError, ValueError, RecursionError):
         return ascii(value)
+    return value
+
+
+def text_of(value: Any) -> str:
+    """Return a decoded value as text: a string as it is, other values as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def value_text(raw: bytes, serde: SerdeName) -> str:
+    """Return a value as text; see `decoded`."""
+    return text_of(decoded(raw, serde))

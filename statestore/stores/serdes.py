@@ -60,7 +60,17 @@ def _from_int64(raw: bytes) -> int:
 def _json(value: Any) -> bytes:
     if value is None:
         raise TypeError("expected a JSON value, found None, which means a delete")
-    return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
+    try:
+        return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
+    except RecursionError as error:
+        raise ValueError("the JSON value is nested too deeply") from error
+
+
+def _from_json(raw: bytes) -> Any:
+    try:
+        return json.loads(raw)
+    except RecursionError as error:
+        raise ValueError("the JSON value is nested too deeply") from error
 
 
 BYTES: Serde[bytes] = Serde("bytes", _bytes, _as_is)
@@ -68,7 +78,7 @@ UTF8: Serde[str] = Serde("utf8", _utf8, bytes.decode)
 #: Big-endian, as Kafka's LongSerializer.
 INT64: Serde[int] = Serde("int64", _int64, _from_int64)
 #: Compact, keys in order, so that equal values have equal bytes.
-JSON: Serde[Any] = Serde("json", _json, json.loads)
+JSON: Serde[Any] = Serde("json", _json, _from_json)
 
 
 _BY_NAME: dict[str, Serde[Any]] = {serde.name: serde for serde in (BYTES, UTF8, INT64, JSON)}

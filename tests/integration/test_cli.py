@@ -450,6 +450,9 @@ def test_read_finds_a_key_in_every_partition_that_has_it_and_rows_in_ranges(appl
     limited = run("read", STORE, *text, "--limit", "3", "--json", "-")
     assert (len(json.loads(limited.out)["rows"]), json.loads(limited.out)["more"]) == (3, True)
     assert "these are the first 3 rows; add --limit" in limited.err
+    assert application.name not in limited.err, "a program that reads the rows needs no table"
+    values = run("read", STORE, *text[:2], "--value-serde", "json", "--json", "-")
+    assert {type(row["value"]) for row in json.loads(values.out)["rows"]} == {int}
     other = run("read", STORE, "key", "--key-serde", "utf8", "--value-serde", "int64", "--json", "-")
     assert [(row["value"], row["value_bytes"]) for row in json.loads(other.out)["rows"]] == [(None, b"2".hex())] * 2
     assert "2 rows have a key or a value that its serde cannot decode" in other.err

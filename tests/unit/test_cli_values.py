@@ -2,7 +2,7 @@
 
 import pytest
 
-from statestore.cli.values import key_bytes, value_text
+from statestore.cli.values import decoded, key_bytes, value_text
 from statestore.errors import InputError
 from statestore.stores.serdes import Serde
 
@@ -30,6 +30,7 @@ def test_a_key_is_what_its_serde_makes_of_the_text(text, serde, raw):
         ("one", "int64", "a number of 64 bits"),
         (str(1 << 63), "int64", "a number of 64 bits"),
         ("{", "json", "JSON"),
+        ("[" * 100_000, "json", "JSON"),
     ],
 )
 def test_a_key_that_its_serde_cannot_take_is_refused(text, serde, expected):
@@ -51,7 +52,24 @@ def test_a_value_is_shown_as_its_serde_reads_it(raw, serde, text):
     assert value_text(raw, serde) == text
 
 
-@pytest.mark.parametrize(("raw", "serde"), [(b"\xff", "utf8"), (b"123", "int64"), (b"{", "json")])
+@pytest.mark.parametrize(
+    ("raw", "serde", "value"),
+    [
+        (b"\x00\xff", "bytes", "00ff"),
+        (b"\x00" * 7 + b"\x05", "int64", 5),
+        (b'{"a":[1,null]}', "json", {"a": [1, None]}),
+        (b'"\\ud800"', "json", "'\\ud800'"),
+        (b"xy", "tests.unit.test_cli_values:REVERSED", "{1, 2}"),
+    ],
+)
+def test_programs_get_a_value_as_json(raw, serde, value):
+    assert decoded(raw, serde) == value
+
+
+_NESTED = b"[" * 100_000 + b"]" * 100_000
+
+
+@pytest.mark.parametrize(("raw", "serde"), [(b"\xff", "utf8"), (b"123", "int64"), (b"{", "json"), (_NESTED, "json")])
 def test_a_value_of_another_serde_is_refused(raw, serde):
     with pytest.raises(InputError, match=f"--value-serde {serde} cannot decode a value"):
         value_text(raw, serde)

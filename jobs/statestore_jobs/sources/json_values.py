@@ -140,7 +140,10 @@ def _parsed(array: pa.Array, schema: pa.Schema) -> pa.Table | None:
 
 
 def _loads(text: str) -> Any:
-    return json.loads(text, parse_constant=_refuse)
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def _refuse(text: str) -> NoReturn:

@@ -21,8 +21,8 @@ from statestore_jobs.planning import prepare, task_specs
 
 from benchmarks.counting import Command, CountingRun, CountingSystem
 from benchmarks.registered import register
-from statestore.changelog.topics import Topics
 from statestore.config import load_settings
+from statestore.kafka.topics import Topics
 from statestore.metastore.metastore import Metastore
 from statestore.model import changelog_topic
 from statestore.reports import ProcessReport, ProcessRow, read_report

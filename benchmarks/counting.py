@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 
 from benchmarks.process_input import Input, delete_topic, group_offsets
 from demo.processes import Processes, ServiceError, ServiceProcess, wait_until
-from statestore.changelog.reader import LogReader
-from statestore.changelog.topics import Topics
+from statestore.changelog.reader import ChangelogReader
+from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition
 
 _RUN_S = 900
@@ -163,7 +163,7 @@ def _check(run: CountingRun, changelog: str, counts_are: str) -> None:
     )
     batches = []
     for partition, log in ranges.items():
-        with LogReader(run.input.servers, partition) as reader:
+        with ChangelogReader(run.input.servers, partition) as reader:
             batches += list(reader.read(log.start, log.last_stable))
     table = pa.Table.from_batches(batches)
     counts = _integers(table["value"].combine_chunks()) if counts_are == "int64" else _json(table["value"])

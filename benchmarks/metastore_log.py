@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 from itertools import cycle
 
-from statestore.changelog.writer import TransactionalWriter
 from statestore.definitions.application import ApplicationDefinition
+from statestore.kafka.writer import TransactionalWriter
 from statestore.metastore.catalogue import Catalogue, Rebuild
 from statestore.metastore.command_topic import CommandTopic
 from statestore.metastore.commands import (

@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient
 
 from demo.kafka import Kafka
 from demo.processes import ServiceError, wait_until
-from statestore.changelog.client import client_config, until_answered
-from statestore.changelog.topics import Topics
+from statestore.kafka.client import client_config, until_answered
+from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition as LogPartition
 
 KEY_BYTES = 16

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from statestore.changelog.topics import Topics
 from statestore.definitions.application import ApplicationDefinition
+from statestore.kafka.topics import Topics
 from statestore.metastore.apply import carry_out, plan_definitions
 from statestore.metastore.metastore import Metastore
 

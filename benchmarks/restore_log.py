@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from benchmarks.process_input import BATCH, batching_producer
 from demo.processes import ServiceError, wait_until
-from statestore.changelog.topics import Topics, changelog_config
+from statestore.changelog.topic_settings import changelog_config
 from statestore.definitions.store import StoreDefinition
+from statestore.kafka.topics import Topics
 from statestore.model import StoreFormat, TopicPartition, changelog_topic
 
 STORE = "s"

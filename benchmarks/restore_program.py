@@ -27,11 +27,11 @@ from benchmarks.restore_run import RestoreOutcome
 from demo.processes import ServiceError
 from statestore.archive.archive import ArchiveSpec
 from statestore.archive.layout import snapshot_name
-from statestore.changelog.reader import LogReader
-from statestore.changelog.topics import Topic, Topics
+from statestore.changelog.reader import ChangelogReader
 from statestore.compiled.loops import load_kept
 from statestore.config import Settings
 from statestore.definitions.store import StoreDefinition
+from statestore.kafka.topics import Topic, Topics
 from statestore.model import TaskId, changelog_topic
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.recovery.many import cut_by_length, restore_many
@@ -149,7 +149,7 @@ def _with_peak(work: Callable[[S], M], piece: S) -> tuple[M, Done]:
 def drain_partition(spec: StorePartitionSpec) -> Done:
     """Read a store partition's changelog and throw it away."""
     log = Topics(spec.bootstrap_servers, spec.kafka_timeout_s).log_ranges([spec.partition])[spec.partition]
-    with LogReader(spec.bootstrap_servers, spec.partition) as reader:
+    with ChangelogReader(spec.bootstrap_servers, spec.partition) as reader:
         return _done(sum(batch.num_rows for batch in reader.read(log.start, log.last_stable)), None)
 
 

@@ -23,7 +23,7 @@ from benchmarks.restore_shapes import BASE
 from benchmarks.rewrite_program import RepartitionOrder
 from demo.kafka_jars import check_disk
 from demo.processes import Processes, ServiceError
-from statestore.changelog.topics import Topics
+from statestore.kafka.topics import Topics
 from statestore.model import changelog_topic
 from statestore.statedir.paths import OWN_DIRECTORY
 

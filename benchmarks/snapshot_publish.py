@@ -27,8 +27,8 @@ from benchmarks.restore_run import seconds_of
 from benchmarks.snapshot_restore import CORES
 from demo.processes import Processes, ServiceError, wait_until
 from statestore.archive.archive import ArchiveSpec
-from statestore.changelog.topics import Topics
 from statestore.config import load_settings
+from statestore.kafka.topics import Topics
 from statestore.metastore.metastore import Metastore
 from statestore.reports import ProcessRow
 from statestore.tasks import ProcessorContext, Record, ValueAndTimestamp

@@ -20,8 +20,8 @@ from benchmarks.restore_program import specs_of
 from benchmarks.restore_run import RestoringRun, RestoringSystem, measured
 from demo.processes import Processes, ServiceError
 from statestore.archive.archive import ArchiveSpec, archive_spec
-from statestore.changelog.topics import Topics
 from statestore.config import Settings
+from statestore.kafka.topics import Topics
 from statestore.recovery.snapshot_building import snapshot_from_log
 
 CORES = 2

@@ -24,7 +24,7 @@ from benchmarks.counting import Command
 from benchmarks.restore_program import Order, specs_of
 from benchmarks.validate_memory import JVM, PYTHON, PeakMemory
 from demo.processes import ServiceError
-from statestore.changelog.topics import Topics
+from statestore.kafka.topics import Topics
 
 
 class ValidationOutcome(BaseModel):

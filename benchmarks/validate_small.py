@@ -16,7 +16,7 @@ from benchmarks.registered import register
 from benchmarks.restore_run import seconds_of
 from demo.processes import Processes, ServiceError
 from statestore import clock
-from statestore.changelog.topics import Topics
+from statestore.kafka.topics import Topics
 from statestore.tasks import ProcessorContext, Record
 
 #: Each key has one row in each store.

@@ -15,10 +15,11 @@ from confluent_kafka import Producer
 from benchmarks.restore_program import Order
 from benchmarks.restore_run import seconds_of
 from demo.processes import Processes, wait_until
-from statestore.changelog.client import client_config
-from statestore.changelog.topics import Topics, changelog_config
+from statestore.changelog.topic_settings import changelog_config
 from statestore.definitions.store import StoreDefinition
 from statestore.durable import read_checked, write_checked
+from statestore.kafka.client import client_config
+from statestore.kafka.topics import Topics
 from statestore.model import StoreFormat, StorePartition, TaskId, changelog_topic
 from statestore.statedir.paths import TaskPaths
 

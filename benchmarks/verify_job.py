@@ -25,8 +25,8 @@ from statestore.archive.archive import ArchiveSpec, archive_spec
 from statestore.archive.layout import time_ordered_uuid
 from statestore.archive.snapshots import history, read_snapshot
 from statestore.archive.upload import commit
-from statestore.changelog.topics import Topics
 from statestore.config import load_settings
+from statestore.kafka.topics import Topics
 from statestore.metastore.metastore import Metastore
 from statestore.objects.store import ObjectStore
 from statestore.partition.generations import snapshot_directory

@@ -20,10 +20,10 @@ import pyarrow.csv
 from confluent_kafka import KafkaException, Producer
 from pydantic import BaseModel
 
-from statestore.changelog.client import client_config, translate
-from statestore.changelog.topics import Topics
 from statestore.durable import write_durably
 from statestore.errors import InputError, KafkaUnavailableError
+from statestore.kafka.client import client_config, translate
+from statestore.kafka.topics import Topics
 
 INPUT_TOPIC = "flights"
 OUTPUT_TOPIC = "aircraft-delays"

@@ -14,9 +14,9 @@ from pathlib import Path
 from demo.flights import INPUT_TOPIC, PARTITIONS
 from demo.installation import Installation
 from demo.processes import Processes, ServiceProcess, wait_until
-from statestore.changelog.group import ConsumerGroup
-from statestore.changelog.topics import Topics
 from statestore.definitions.application import ApplicationDefinition
+from statestore.kafka.groups import ConsumerGroup
+from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition, changelog_topic
 from statestore.reports import ProcessReport, read_report
 

@@ -17,12 +17,10 @@ from statestore import clock
 from statestore.errors import InputError
 from statestore.model import Name
 from statestore.objects.path import Location
-from statestore.private_config import read_private_config
+from statestore.private_config import read_kafka_config
 
 S = TypeVar("S", bound=BaseSettings)
 
-#: Names the file with the Kafka clients' configuration: librdkafka's properties as a JSON object.
-KAFKA_CONFIG = "STATESTORE_KAFKA_CONFIG"
 BOOTSTRAP_SERVERS = "STATESTORE_BOOTSTRAP_SERVERS"
 #: Shortest grace period of the archive's clean-up: twice as long as an upload may take (`archive/upload.py`).
 LEAST_GRACE_HOURS = 48.0
@@ -225,14 +223,3 @@ def _load(kind: type[S], **given: Any) -> S:
             f"STATESTORE_{str(problem['loc'][0]).upper()}: {problem['msg']}" for problem in error.errors()
         )
         raise InputError(f"the environment variables of this installation are invalid: {problems}") from error
-
-
-def read_kafka_config() -> dict[str, Any]:
-    """Return what is in the file of STATESTORE_KAFKA_CONFIG; nothing if that is not set.
-
-    Raises
-    ------
-    InputError
-        As `read_private_config`.
-    """
-    return read_private_config(KAFKA_CONFIG, "Kafka", "properties")

@@ -32,9 +32,10 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from statestore.config import BOOTSTRAP_SERVERS, KAFKA_CONFIG, Settings
+from statestore.config import BOOTSTRAP_SERVERS, Settings
 from statestore.errors import InputError
 from statestore.model import Name
+from statestore.private_config import KAFKA_CONFIG
 
 T = TypeVar("T")
 FILE = "STATESTORE_ENVIRONMENTS"

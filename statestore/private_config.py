@@ -9,6 +9,9 @@ from typing import Any
 
 from statestore.errors import InputError
 
+#: Names the file with the Kafka clients' configuration: librdkafka's properties as a JSON object.
+KAFKA_CONFIG = "STATESTORE_KAFKA_CONFIG"
+
 
 def read_private_config(variable: str, asked: str, content: str) -> dict[str, Any]:
     """Return what is in the JSON file that a variable of the environment names; nothing if the variable is not set.
@@ -43,6 +46,17 @@ def read_private_config(variable: str, asked: str, content: str) -> dict[str, An
     if not isinstance(found, dict):
         raise InputError(f"{variable}: {name}: expected a JSON object of {content}, found {type(found).__name__}")
     return found
+
+
+def read_kafka_config() -> dict[str, Any]:
+    """Return what is in the file of STATESTORE_KAFKA_CONFIG; nothing if that is not set.
+
+    Raises
+    ------
+    InputError
+        As `read_private_config`.
+    """
+    return read_private_config(KAFKA_CONFIG, "Kafka", "properties")
 
 
 def _require_private(variable: str, status: os.stat_result, name: str) -> None:

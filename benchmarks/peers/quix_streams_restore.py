@@ -15,7 +15,7 @@ from benchmarks.counting import Command
 from benchmarks.peers.quix_streams import environment
 from benchmarks.restore_log import Log, LogShape, fill
 from benchmarks.restore_run import RestoringRun, RestoringSystem
-from statestore.changelog.client import client_config
+from statestore.kafka.client import client_config
 
 _PROGRAM = Path(__file__).parent / "quix_restore.py"
 

@@ -18,8 +18,9 @@ from typing import Any
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from statestore.config import BOOTSTRAP_SERVERS, KAFKA_CONFIG
+from statestore.config import BOOTSTRAP_SERVERS
 from statestore.errors import InputError
+from statestore.private_config import KAFKA_CONFIG
 from statestore_dags.private_files import environment, private_file
 
 #: Id of the Airflow connection; without it, the other settings alone say how Kafka is reached.
@@ -62,7 +63,7 @@ def kafka_connection(directory: Path | None = None) -> Iterator[None]:
 
 def _properties(conn_id: str) -> dict[str, Any]:
     # Here, not at the top: DAG files are parsed every few seconds.
-    from statestore.changelog.client_properties import checked_properties
+    from statestore.kafka.client_properties import checked_properties
 
     try:
         extra = Connection.get(conn_id).extra

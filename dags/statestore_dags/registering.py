@@ -22,7 +22,7 @@ from statestore_dags.suggestions import remember
 
 # Inside the functions below, and not here: DAG files are parsed every few seconds.
 if TYPE_CHECKING:
-    from statestore.changelog.topics import Topics
+    from statestore.kafka.topics import Topics
     from statestore.metastore.catalogue import Catalogue
     from statestore.metastore.metastore import Metastore
     from statestore.metastore.plan import Plan, Step
@@ -83,7 +83,7 @@ def apply_definitions(
 
 def _work(text: str, pin: str | None = None) -> _Work:
     """Plan by the catalogue of a pin, or of now."""
-    from statestore.changelog.topics import Topics
+    from statestore.kafka.topics import Topics
     from statestore.metastore.apply import plan_definitions, require_own_topic
     from statestore.metastore.claims import require_own
     from statestore.metastore.definition_files import parse_definitions

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 from pyspark.sql.types import IntegerType
 
-from statestore.changelog.key_partitions import partitions_of_keys
+from statestore.kafka.key_partitions import partitions_of_keys
 
 
 def register(spark: SparkSession) -> None:

@@ -24,7 +24,7 @@ from uuid import uuid4
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from statestore.config import KAFKA_CONFIG, Settings, load_settings
+from statestore.config import Settings, load_settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import RetryError, StateStoreError
 from statestore.metastore.catalogue import Catalogue
@@ -33,6 +33,7 @@ from statestore.metastore.view import Pin, View
 from statestore.metrics.export import export_end, export_report
 from statestore.objects.credentials import ARCHIVE_CONFIG
 from statestore.objects.path import Location, location
+from statestore.private_config import KAFKA_CONFIG
 from statestore.reports import AnyReport, JobReport, RestoreReport, SnapshotReport, write_report
 from statestore.requests.arguments import add_arguments, from_namespace
 from statestore.requests.request import Request

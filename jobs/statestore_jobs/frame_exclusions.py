@@ -11,9 +11,9 @@ from statestore_expectations.views import compared, identity
 
 from statestore.bulk.routing import Routing
 from statestore.changelog import brokers_clock
-from statestore.changelog.topics import LogRange, Topics
 from statestore.definitions.store import StoreDefinition
 from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP
+from statestore.kafka.topics import LogRange, Topics
 from statestore.kinds.kind import StoreKind
 from statestore.model import TopicPartition
 from statestore.verification.exclusions import gone_before_ms, live_segments

@@ -19,9 +19,10 @@ from pyspark.sql import functions as F
 from statestore_expectations.views import compared, identity, row_key
 
 from statestore.bulk.routing import routing_of
-from statestore.changelog.topics import LogRange, Topics, append_time_refused
+from statestore.changelog.topic_settings import append_time_refused
 from statestore.errors import LockedError, RetryError
 from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP
+from statestore.kafka.topics import LogRange, Topics
 from statestore.model import TopicPartition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.verification.exclusions import ROUNDS, deletes_may_be_gone

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from statestore.advice import message
 from statestore.archive.archive import archive_of
-from statestore.changelog.topics import Topic, Topics
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition, require_shared_directory
 from statestore.discovery.changelogs import changelog_spec
 from statestore.errors import TopicMismatchError
+from statestore.kafka.topics import Topic, Topics
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.claims import FoundClaim, require_own, write_claims
 from statestore.metastore.commands import Entry

@@ -12,11 +12,11 @@ from functools import partial
 
 from statestore import clock, kill_switch
 from statestore.archive.archive import ArchiveSpec, archive_of
-from statestore.changelog.group import ConsumerGroup
-from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import StateStoreError
+from statestore.kafka.groups import ConsumerGroup
+from statestore.kafka.topics import Topics
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.claims import FoundClaim, claims_of
 from statestore.metastore.definition_files import select

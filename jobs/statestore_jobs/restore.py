@@ -14,11 +14,11 @@ from rich.console import Console
 
 from statestore import clock
 from statestore.archive.archive import archive_of
-from statestore.changelog.topics import Topics
 from statestore.cli import tables
 from statestore.config import Settings
 from statestore.discovery.partitions import store_partition_specs
 from statestore.errors import InputError, StateStoreError
+from statestore.kafka.topics import Topics
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definition_files import select
 from statestore.partition.spec import StorePartitionSpec

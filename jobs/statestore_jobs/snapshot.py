@@ -10,9 +10,9 @@ from functools import partial
 
 from statestore import clock
 from statestore.archive.archive import archive_of
-from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.discovery.partitions import store_partition_specs
+from statestore.kafka.topics import Topics
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definition_files import select
 from statestore.recovery.run import require_as_many_as_tasks

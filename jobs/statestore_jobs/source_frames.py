@@ -10,7 +10,7 @@ import pyarrow as pa
 from pydantic import BaseModel
 from pyspark.sql import DataFrame, SparkSession
 
-from statestore.changelog.reader import LogReader
+from statestore.changelog.reader import ChangelogReader
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import RebuildError, UnknownFormatError, of_os_error
 from statestore.kinds.kind import by_form
@@ -100,7 +100,7 @@ class TailCheck(BaseModel):
 def find_record(tail: Tail) -> TailCheck:
     """Look for a record: markers of transactions and compaction holes take offsets, too."""
     spec = tail.spec
-    with LogReader(spec.bootstrap_servers, spec.partition, stall_timeout_s=spec.kafka_timeout_s) as reader:
+    with ChangelogReader(spec.bootstrap_servers, spec.partition, stall_timeout_s=spec.kafka_timeout_s) as reader:
         return TailCheck(found=next(reader.read_messages(tail.start, tail.end), None) is not None)
 
 

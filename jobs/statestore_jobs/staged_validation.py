@@ -10,7 +10,7 @@ def main() -> None:
     """Judge what the file that is named first says, and write the verdict into the second."""
     from statestore_expectations.suites import suite_of
 
-    from statestore.changelog.topics import Topics
+    from statestore.kafka.topics import Topics
     from statestore.rewrite.staged_validation import StagedStores
     from statestore_jobs.entry import spark_session
     from statestore_jobs.sources.register import register

@@ -25,9 +25,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from statestore_expectations.runner import Verdict, validate_store
 
-from statestore.changelog.topics import Topics
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import RetryError, StateStoreError, of_os_error
+from statestore.kafka.topics import Topics
 from statestore.objects.path import Location, ObjectPath, listing, write_whole
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import ValidatedStore

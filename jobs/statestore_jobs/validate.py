@@ -19,12 +19,12 @@ from pyspark.sql import SparkSession
 from statestore import clock
 from statestore.archive.archive import ArchiveSpec, archive_of
 from statestore.archive.server_time import server_time_ms
-from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.discovery.partitions import failed_stores, select_store_partitions
 from statestore.errors import InputError, LockedError, StateStoreError, UnknownStoreError, of_os_error
 from statestore.garbage import garbage_waiting
+from statestore.kafka.topics import Topics
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definition_files import select
 from statestore.model import StorePartition

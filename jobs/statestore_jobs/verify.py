@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 
 from statestore import clock
 from statestore.archive.archive import archive_of
-from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.discovery.partitions import failed_stores, select_store_partitions, task_counts
 from statestore.errors import StateStoreError
+from statestore.kafka.topics import Topics
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definition_files import select
 from statestore.partition.grouping import by_task, in_order

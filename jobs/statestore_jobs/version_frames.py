@@ -24,8 +24,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import StoreCorruptedError
+from statestore.kafka.topics import LogRange, Topics
 from statestore.model import TopicPartition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.stores.versioned import RawVersion

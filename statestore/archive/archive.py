@@ -14,8 +14,8 @@ from statestore.objects.store import ObjectStore
 from statestore.objects.url import checked_url
 
 if TYPE_CHECKING:  # both bring a lot, and most processes that know of an archive ask neither
-    from statestore.changelog.topics import Topics
     from statestore.config import Settings
+    from statestore.kafka.topics import Topics
 
 _VERSION = 1
 #: How long an archive counts as one of this layout, s: about as long as a run works with it.

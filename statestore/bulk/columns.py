@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.changelog.reader import SCHEMA
 from statestore.compiled.batches import Bytes, Int32s, Int64s
+from statestore.kafka.record_columns import SCHEMA
 
 
 class Buffers(NamedTuple):

@@ -19,12 +19,12 @@ from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import Runs, SegmentRows, merged
 from statestore.bulk.segment_files import SegmentFiles, counted, write_time_ordered
 from statestore.bulk.time_ordered import without_end
-from statestore.changelog.columns import batch_of
 from statestore.definitions.store import StoreDefinition
 from statestore.durable import remove_tree, sync_directory
 from statestore.errors import StoreAccessError, StoreCorruptedError, of_os_error
 from statestore.formats import offsets as offsets_format
 from statestore.formats import position as position_format
+from statestore.kafka.record_columns import batch_of
 from statestore.kinds.kind import by_form
 from statestore.model import TopicPartition
 from statestore.sst.layout import OtherLayoutError

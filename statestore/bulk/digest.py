@@ -11,13 +11,13 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from statestore.changelog.reader import SCHEMA
 from statestore.compiled.batches import Address, UInt64s, address_of, int64_column
 from statestore.compiled.loops import compiled
 from statestore.compiled.memory import Int, load_big_i64, load_i32, load_i64, mixed, xxh64
 from statestore.errors import StoreCorruptedError
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES
 from statestore.formats.value_format import AnyFormat, value_format
+from statestore.kafka.record_columns import SCHEMA
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 

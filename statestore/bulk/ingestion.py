@@ -18,10 +18,10 @@ from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import Runs, SegmentRows, merged, stream_time
 from statestore.bulk.segment_files import write_time_ordered
 from statestore.bulk.time_ordered import without_end
-from statestore.changelog.reader import SCHEMA
 from statestore.definitions.store import StoreDefinition
 from statestore.durable import remove_tree
 from statestore.errors import of_os_error
+from statestore.kafka.record_columns import SCHEMA
 from statestore.kinds.kind import by_form
 from statestore.sst.writer import SstFiles
 from statestore.stores.built_in import BuiltInBytes

@@ -20,11 +20,11 @@ from statestore.bulk.routing import Routing
 from statestore.bulk.run_file import RunFacts, read_facts, read_run, write_run
 from statestore.bulk.runs import Runs, sorted_records
 from statestore.bulk.sorting import segment_of
-from statestore.changelog.reader import SCHEMA
 from statestore.compiled.batches import Address, address_of
 from statestore.compiled.loops import compiled
 from statestore.compiled.memory import Int, compare, load_i32
 from statestore.errors import StoreCorruptedError
+from statestore.kafka.record_columns import SCHEMA
 
 Place = tuple[int, bytes]
 

@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.bulk.routing import Routing
-from statestore.changelog.reader import SCHEMA
 from statestore.compiled.memory import xxh64
 from statestore.errors import StoreCorruptedError, of_os_error
+from statestore.kafka.record_columns import SCHEMA
 
 _FACTS = b"statestore.run"
 #: How the name of a run ends while it is written.

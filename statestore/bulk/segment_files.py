@@ -18,10 +18,10 @@ from statestore.bulk.digest import Digest
 from statestore.bulk.routing import Routing
 from statestore.bulk.runs import RunWriter, SegmentRows, merged
 from statestore.bulk.time_ordered import index_of, with_times_in_front
-from statestore.changelog.reader import SCHEMA
 from statestore.definitions.store import StoreDefinition
 from statestore.durable import remove_tree
 from statestore.errors import of_os_error
+from statestore.kafka.record_columns import SCHEMA
 from statestore.sst.writer import SstFiles
 
 #: Bound of what is sorted once more in memory.

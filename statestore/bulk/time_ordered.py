@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.changelog.reader import SCHEMA
 from statestore.compiled.batches import Bytes, Int32s
 from statestore.compiled.loops import compiled
 from statestore.compiled.memory import Int, copy, load_i32, load_u8
 from statestore.errors import StoreCorruptedError
 from statestore.formats.time_ordered_key import INDEX, PREFIX_BYTES, ROW, KeyLayout
+from statestore.kafka.record_columns import SCHEMA
 from statestore.stores.scan import STORED_SCHEMA
 
 

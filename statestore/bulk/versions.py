@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import Runs, RunWriter, SegmentRows, merged, stream_time
-from statestore.changelog.reader import SCHEMA
 from statestore.definitions.store import StoreDefinition
 from statestore.durable import remove_tree
 from statestore.formats.versioned_put import PUT_RETURN_CODE_NOT_PUT, appended, put
@@ -32,6 +31,7 @@ from statestore.formats.versioned_row import (
     row_key,
     segment_of,
 )
+from statestore.kafka.record_columns import SCHEMA
 from statestore.kinds.kind import by_form
 from statestore.kinds.versioned import VERSIONED
 from statestore.stores.abilities import NO_STREAM_TIME

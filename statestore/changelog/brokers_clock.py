@@ -19,9 +19,9 @@ from typing import NamedTuple, Protocol
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
 from statestore import clock
-from statestore.changelog.client import client_config, make_client, translate
-from statestore.changelog.topics import APPEND_TIME, TIMESTAMP_TYPE, Topics, has_append_time
 from statestore.errors import KafkaUnavailableError, StateStoreError
+from statestore.kafka.client import client_config, make_client, translate
+from statestore.kafka.topics import APPEND_TIME, TIMESTAMP_TYPE, Topics, has_append_time
 from statestore.model import TopicPartition
 
 #: One for all catalogues and applications of a cluster.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from statestore.changelog.client import client_config
-from statestore.changelog.partition_fetcher import PartitionFetcher
-from statestore.changelog.record_batch import split
-from statestore.changelog.secure_connection import can_fetch
+from statestore.kafka.client import client_config
+from statestore.kafka.partition_fetcher import PartitionFetcher
+from statestore.kafka.record_batch import split
+from statestore.kafka.secure_connection import can_fetch
 from statestore.model import TopicPartition
 
 

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from statestore.changelog.client import client_config
-from statestore.changelog.epoch_ends import EpochEnd, ask_epoch_ends
-from statestore.changelog.secure_connection import can_fetch
-from statestore.changelog.topics import LogRange, LogStart, Topics
-from statestore.changelog.validating_consumer import refused_positions
+from statestore.kafka.client import client_config
+from statestore.kafka.epoch_ends import EpochEnd, ask_epoch_ends
+from statestore.kafka.secure_connection import can_fetch
+from statestore.kafka.topics import LogRange, LogStart, Topics
+from statestore.kafka.validating_consumer import refused_positions
 from statestore.model import TopicPartition
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from statestore.changelog.compression import Bytes
+from statestore.kafka.compression import Bytes
 
 _LONGEST_NAME = 100
 
@@ -32,7 +32,7 @@ class ForeignHeaders:
         """Look at what `record_kernels.decode` found."""
         if self.found is not None or not len(headers):
             return
-        from statestore.changelog import record_kernels
+        from statestore.kafka import record_kernels
 
         name, length = record_kernels.foreign_header(data, headers)
         if length >= 0:

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from confluent_kafka import Message
 
-from statestore.changelog.compression import Bytes
 from statestore.errors import StoreCorruptedError
 from statestore.formats import position as position_format
+from statestore.kafka.compression import Bytes
 from statestore.model import TopicPartition
 
 _ROWS = 64
@@ -46,7 +46,7 @@ class HeaderPositions:
         self._last_has_one = False
         if not len(headers):
             return
-        from statestore.changelog import record_kernels
+        from statestore.kafka import record_kernels
 
         if headers[-1, 3] == records - 1:
             self._last_has_one = bool(record_kernels.has_position(data, headers[-1]))

@@ -11,15 +11,16 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 from typing import NamedTuple
 
-from statestore.changelog.group import GroupOffset, committed_offsets
-from statestore.changelog.reader import LogReader
-from statestore.changelog.topics import LogRange, Topic, Topics
-from statestore.changelog.writer import OffsetRecord, RecordWriter
+from statestore import clock
 from statestore.errors import LogCorruptedError
 from statestore.formats import commit_metadata, input_offset
 from statestore.formats.commit_metadata import CommitMetadata, Stamp
 from statestore.formats.input_offset import CLAIM_KEY, InputOffset
 from statestore.formats.offsets import offset_key
+from statestore.kafka.groups import GroupOffset, committed_offsets
+from statestore.kafka.reader import LogReader
+from statestore.kafka.topics import LogRange, Topic, Topics
+from statestore.kafka.writer import OffsetRecord, RecordWriter
 from statestore.model import TopicPartition, input_offsets_topic, is_repartition_topic
 
 #: How many offsets at the end of a log are read first, and how many times as many each time that no record is there.
@@ -285,6 +286,19 @@ def has_offsets(topics: Topics, topic: Topic) -> bool:
     return False
 
 
+def offset_record(where: TopicPartition, partition: TopicPartition, kept: InputOffset) -> OffsetRecord:
+    """Return the record that keeps an input offset.
+
+    Parameters
+    ----------
+    where
+        Partition of the topic of input offsets.
+    partition
+        The input partition.
+    """
+    return OffsetRecord(where, offset_key(partition), kept.encode(), clock.now_ms())
+
+
 def keep_offsets(
     topics: Topics, application: str, offsets: Mapping[TopicPartition, GroupOffset], timeout_s: float
 ) -> None:
@@ -300,5 +314,5 @@ def keep_offsets(
             if (topic := found.get(where.topic)) is not None:
                 times = commit_metadata.decode(committed.metadata)
                 kept = InputOffset.of(committed.next_offset, topic.input.topic_id, 0, times)
-                writer.keep_offset(OffsetRecord(TopicPartition(topic.topic, where.partition), where, kept))
+                writer.keep_offset(offset_record(TopicPartition(topic.topic, where.partition), where, kept))
         writer.flush()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from statestore.changelog.topics import LogRange
+from statestore.kafka.topics import LogRange
 from statestore.reports import Status
 
 

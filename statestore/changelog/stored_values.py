@@ -6,14 +6,16 @@ encodes them, so that no varint has a superfluous byte, and no name has bytes th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
+from confluent_kafka import Message
 
-from statestore.changelog.columns import SCHEMA, DecodedRecords
-from statestore.changelog.record_batch import damaged
 from statestore.formats.headers_value import Headers, encode_headers, headers_end
+from statestore.formats.value_format import ValueFormat
+from statestore.kafka.record_batch import damaged
+from statestore.kafka.record_columns import SCHEMA, DecodedRecords, batch_with_values, to_batch
 from statestore.model import TopicPartition
 
 _LARGEST_COLUMN = np.iinfo(np.int32).max
@@ -36,7 +38,7 @@ def stored_columns(
     LogCorruptedError
         If a record does not have the headers that it says.
     """
-    from statestore.changelog import header_kernels  # numba's import takes long, see columns.py
+    from statestore.kafka import header_kernels  # numba's import takes long, see columns.py
 
     columns, data, headers, _ = records
     rows = columns.num_rows
@@ -57,8 +59,8 @@ def stored_columns(
 
 
 def _laid_out(columns: pa.RecordBatch, sections: np.ndarray, timestamped: bool) -> Iterator[pa.RecordBatch]:
-    from statestore.changelog import header_kernels
     from statestore.compiled.batches import address_of
+    from statestore.kafka import header_kernels
 
     place, rows = address_of(columns), columns.num_rows
     ends = np.zeros(rows + 1, np.int64)
@@ -115,3 +117,17 @@ def _decoded(raw: bytes, count: int) -> Headers:
         headers.append((name, None if size < 0 else raw[at : at + size]))
         at += max(size, 0)
     return tuple(headers)
+
+
+def stored_batch(messages: Sequence[Message], values: ValueFormat | None) -> pa.RecordBatch:
+    """Return messages as a batch with `SCHEMA`; values as a store keeps them if its format keeps headers."""
+    if values is None or not values.keeps_headers:
+        return to_batch(messages)
+    return batch_with_values(messages, [_stored(message, values) for message in messages])
+
+
+def _stored(message: Message, values: ValueFormat) -> bytes | None:
+    value = message.value()
+    if value is None:
+        return None
+    return values.stored(value, message.timestamp()[1], tuple(message.headers() or ()))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from statestore.archive.archive import ArchiveSpec, archive_spec
-from statestore.changelog.topics import Topics
 from statestore.config import is_node_local
 from statestore.errors import InputError
+from statestore.kafka.topics import Topics
 
 
 def archive_of_stores(url: str | None, timeout_s: float, topics: Topics) -> ArchiveSpec | None:

@@ -61,9 +61,9 @@ def clone(
     and group offsets. If it reads the topic of the first application, it starts where the set ends.
     """
     from statestore.archive.archive import archive_spec
-    from statestore.changelog.topics import Topics
     from statestore.cli import local_processes as local
     from statestore.cli.repartition_selection import clone_spec
+    from statestore.kafka.topics import Topics
     from statestore.rewrite.clone_offsets import reads_from as where_to_begin
     from statestore.rewrite.cut import fetched_stores, find_cut, require_same_input
     from statestore.rewrite.repartition import repartition

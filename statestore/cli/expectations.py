@@ -48,8 +48,8 @@ def suggest(
 
     The store may be in use. The command starts a local Spark session.
     """
-    from statestore.changelog.topics import Topics
     from statestore.cli.selection import choose
+    from statestore.kafka.topics import Topics
 
     require_extra("validate", "statestore expectations suggest")
     if out is not None:

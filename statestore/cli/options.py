@@ -265,7 +265,7 @@ def require_settings(option: str, given: Collection[str]) -> dict[str, str]:
 
 
 def servers_of(said: str | None) -> str:
-    from statestore.config import read_kafka_config
+    from statestore.private_config import read_kafka_config
 
     if found := said or read_kafka_config().get("bootstrap.servers"):
         return str(found)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from statestore.changelog.topics import LogRange, Topics
 from statestore.cli.selection import Chosen
 from statestore.discovery.changelogs import log_ranges
 from statestore.errors import LockedError
+from statestore.kafka.topics import LogRange, Topics
 from statestore.model import TopicPartition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.lock import locked

@@ -99,10 +99,10 @@ def read(
     json: options.Json = None,
 ) -> None:
     """Read rows of a store of any kind: one key, a range of keys or times, or all. Exit code 1 if no row is found."""
-    from statestore.changelog.topics import Topics
     from statestore.cli.selection import choose
     from statestore.cli.store_rows import Serdes, history_from, read_rows
     from statestore.cli.tables import table
+    from statestore.kafka.topics import Topics
     from statestore.statedir.lock import locked
 
     options.require_writable(json=json)

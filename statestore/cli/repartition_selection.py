@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from statestore import clock
 from statestore.archive.archive import ArchiveSpec
-from statestore.changelog.topics import Topic, Topics
 from statestore.cli.selection import Chosen, PartitionSelection
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
@@ -16,6 +15,7 @@ from statestore.discovery.directories import stores_in
 from statestore.discovery.partitions import store_partition_specs
 from statestore.discovery.topic_owners import other_owners
 from statestore.errors import InputError, UnknownApplicationError
+from statestore.kafka.topics import Topic, Topics
 from statestore.metastore.commands import Entry
 from statestore.metastore.effects import record_topics
 from statestore.model import TaskId, check_name

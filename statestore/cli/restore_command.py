@@ -19,8 +19,8 @@ from statestore.requests.restore import RestoreRequest
 
 if TYPE_CHECKING:
     from statestore.archive.archive import ArchiveSpec
-    from statestore.changelog.topics import Topics
     from statestore.cli.selection import PartitionSelection
+    from statestore.kafka.topics import Topics
     from statestore.partition.release import ReleaseRow
     from statestore.partition.rollback import RollbackRow
 
@@ -56,12 +56,12 @@ def restore(
     json: options.Json = None,
 ) -> None:
     """Restore store partitions from their changelogs. A live store is replaced once its replacement passes a check."""
-    from statestore.changelog.topics import Topics
     from statestore.cli import known_stores, next_steps, tables
     from statestore.cli import local_processes as local
     from statestore.cli import restore_selection as restoring
     from statestore.cli.archives import archive_of_stores
     from statestore.cli.selection import choose
+    from statestore.kafka.topics import Topics
     from statestore.metrics.export import export_report
     from statestore.recovery.disk_space import require_disk_for_all
     from statestore.recovery.run import restore_specs, run_restore
@@ -138,11 +138,11 @@ def _replaced(
     dry_run: bool,
     label: str,
 ) -> NoReturn:
-    from statestore.changelog.topics import Topics
     from statestore.cli import next_steps
     from statestore.cli import restore_selection as restoring
     from statestore.cli import rollback as rolling_back
     from statestore.cli.selection import choose
+    from statestore.kafka.topics import Topics
 
     named = rollback or release or []
     options.require_writable(json=json)

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from statestore.changelog.topics import Topics
 from statestore.cli.selection import Chosen
 from statestore.discovery.known_stores_file import layout_known
 from statestore.discovery.log_headers import was_taken_in
 from statestore.discovery.older_versions import has_offsets_beside, shown_layout
 from statestore.discovery.store import DiscoveredStore
 from statestore.errors import InputError, LockedError, NotJudgedError, RetryError, UnknownFormatError
+from statestore.kafka.topics import Topics
 from statestore.partition.plan import refused_global
 from statestore.partition.release import ReleaseRow
 from statestore.partition.rollback import RollbackRow

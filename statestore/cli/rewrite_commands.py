@@ -21,8 +21,8 @@ from statestore.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from statestore.changelog.topics import Topic
     from statestore.cli.selection import Chosen, PartitionSelection
+    from statestore.kafka.topics import Topic
     from statestore.partition.spec import StorePartitionSpec
     from statestore.rewrite.repartition_plan import MadeStore
     from statestore.rewrite.reseed import ReseedPlan
@@ -79,8 +79,8 @@ def reseed(
     exist, or must be empty. Stores are restored from the new changelog, compared with the live ones, and swapped in.
     """
     from statestore.archive.archive import archive_spec
-    from statestore.changelog.topics import Topics
     from statestore.cli.selection import choose
+    from statestore.kafka.topics import Topics
     from statestore.rewrite.reseed import ReseedSpec
     from statestore.rewrite.reseed import reseed as reseeding
 
@@ -160,10 +160,10 @@ def repartition(
     continues where the first one ended.
     """
     from statestore.archive.archive import archive_spec
-    from statestore.changelog.topics import Topics
     from statestore.cli import local_processes as local
     from statestore.cli.repartition_selection import repartition_spec
     from statestore.cli.selection import choose
+    from statestore.kafka.topics import Topics
     from statestore.rewrite.repartition import repartition as repartitioning
 
     if len(asked.applications) != 1 or asked.partitions:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statestore.archive.archive import ArchiveSpec
-from statestore.changelog.topics import Topics
 from statestore.cli.output import is_quiet
 from statestore.cli.service import Service
 from statestore.definitions.application import ApplicationDefinition
@@ -24,6 +23,7 @@ from statestore.discovery.partitions import FailedStore, discovered_specs, faile
 from statestore.discovery.shapes_file import read_shapes, with_shapes
 from statestore.discovery.store import NOT_JUDGED, DiscoveredStore
 from statestore.errors import InputError, LockedError, UnknownApplicationError, UnknownStoreError, of_os_error
+from statestore.kafka.topics import Topics
 from statestore.metastore.claims import require_own
 from statestore.metastore.definition_files import load_definitions
 from statestore.model import StoreSelector

@@ -6,8 +6,8 @@ import sys
 from dataclasses import dataclass
 from functools import cached_property
 
-from statestore.changelog.topics import Topics
 from statestore.errors import InputError, MetastoreDegradedError
+from statestore.kafka.topics import Topics
 from statestore.metastore.metastore import Metastore
 from statestore.metastore.view import Health, Pin, View
 from statestore.objects.path import Location

@@ -97,9 +97,9 @@ def reinstate(
     This begins a new generation, so no task continues with a copy of the replaced store. Stop the application first.
     """
     from statestore.archive.archive import archive_spec
-    from statestore.changelog.topics import Topics
     from statestore.cli import restore_selection as restoring
     from statestore.cli.selection import choose
+    from statestore.kafka.topics import Topics
     from statestore.partition.reinstating import reinstate as make_store
     from statestore.recovery.snapshot import find_snapshot, read_found
 
@@ -146,12 +146,12 @@ def create(
 
     Without --application, it covers the applications for which process publishes no snapshots.
     """
-    from statestore.changelog.topics import Topics
     from statestore.cli import local_processes as local
     from statestore.cli import restore_selection as restoring
     from statestore.cli import tables
     from statestore.cli.archives import archive_of_stores
     from statestore.cli.selection import choose
+    from statestore.kafka.topics import Topics
     from statestore.metrics.export import export_report
     from statestore.recovery.snapshot_run import from_their_logs, run_snapshots
     from statestore.reports import ArchivedRow
@@ -321,7 +321,7 @@ def clean(
     """Remove snapshots that are not needed. Pinned snapshots, and data that a changelog has lost, are kept."""
     from statestore.archive.archive import archive_spec
     from statestore.archive.cleanup import retention_of
-    from statestore.changelog.topics import Topics
+    from statestore.kafka.topics import Topics
     from statestore.recovery.archive_cleanup import clean_archive
 
     options.require_writable(json=json)

@@ -45,12 +45,12 @@ def partitions(
     json: options.Json = None,
 ) -> None:
     """List store partitions, their changelogs, and the offsets at which they were last closed."""
-    from statestore.changelog.topics import Topics
     from statestore.cli import known_stores
     from statestore.cli.archives import archive_of_stores
     from statestore.cli.partition_listing import listed
     from statestore.cli.selection import choose
     from statestore.cli.tables import table
+    from statestore.kafka.topics import Topics
 
     options.require_writable(json=json)
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
@@ -127,12 +127,12 @@ def _verify_once(request: VerifyRequest, asked: PartitionSelection, how_to: _How
     from rich.console import Console
     from rich.progress import Progress
 
-    from statestore.changelog.topics import Topics
     from statestore.cli import known_stores, next_steps, tables
     from statestore.cli import verification as work
     from statestore.cli.archives import archive_of_stores
     from statestore.cli.selection import choose
     from statestore.discovery.partitions import task_counts
+    from statestore.kafka.topics import Topics
     from statestore.metrics.export import export_report
     from statestore.reports import VerifyReport
     from statestore.verification.acknowledged import with_acknowledged

@@ -62,9 +62,9 @@ def transform(
     changelogs are kept.
     """
     from statestore.archive.archive import archive_spec
-    from statestore.changelog.topics import Topics
     from statestore.cli import local_processes as local
     from statestore.cli.selection import choose
+    from statestore.kafka.topics import Topics
     from statestore.metastore.adoption import adoption_hooks
     from statestore.rewrite.row_stage import writes_of
     from statestore.rewrite.staged_validation import require_valid

@@ -45,8 +45,8 @@ def undo(
     changelogs and stores are kept.
     """
     from statestore.archive.archive import archive_spec
-    from statestore.changelog.topics import Topics
     from statestore.cli.selection import choose
+    from statestore.kafka.topics import Topics
     from statestore.metastore.adoption import adoption_hooks
     from statestore.rewrite.undo import UndoSpec
     from statestore.rewrite.undo import undo as undoing

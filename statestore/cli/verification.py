@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from statestore.advice import Situation, advice
-from statestore.changelog.topics import Topics
 from statestore.cli.local_processes import run_each
 from statestore.cli.selection import Chosen
 from statestore.discovery.store import DiscoveredStore
 from statestore.errors import NotJudgedError, RetryError
+from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition
 from statestore.partition.grouping import by_task, in_order
 from statestore.partition.spec import StorePartitionSpec

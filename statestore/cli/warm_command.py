@@ -34,9 +34,9 @@ from statestore.errors import (
 from statestore.model import TaskId
 
 if TYPE_CHECKING:
-    from statestore.changelog.topics import Topics
     from statestore.cli.selection import Chosen, PartitionSelection
     from statestore.discovery.store import DiscoveredStore
+    from statestore.kafka.topics import Topics
     from statestore.recovery.warming import Warming, WarmRow
 
 _SIGTERM_CODE = 128 + signal.SIGTERM
@@ -184,12 +184,12 @@ def _task(text: str, application: str) -> TaskId:
 
 def _warmed(asked: PartitionSelection, request: _Request, how: Warming, state: WarmState) -> list[WarmRow]:
     from statestore.archive.archive import archive_spec
-    from statestore.changelog.topics import Topics
     from statestore.cli import known_stores
     from statestore.cli import restore_selection as restoring
     from statestore.cli.selection import choose
     from statestore.cli.verification import verify_all
     from statestore.discovery.directories import tasks_in
+    from statestore.kafka.topics import Topics
     from statestore.recovery.warming import choose_tasks, task_sizes, warm_stores
     from statestore.verification.options import VerifyOptions
 

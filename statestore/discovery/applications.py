@@ -15,8 +15,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal, TypedDict
 
-from statestore.changelog.streams_group import streams_group
-from statestore.changelog.topics import Topics
 from statestore.discovery.changelogs import (
     Installation,
     changelog_configs,
@@ -47,6 +45,8 @@ from statestore.errors import (
     UnknownStoreError,
     unreadable_is_damaged,
 )
+from statestore.kafka.streams_group import streams_group
+from statestore.kafka.topics import Topics
 from statestore.kinds.versioned import COMPACTION_LAG
 from statestore.model import TaskId, TopicPartition, changelog_topic, repartition_topic
 from statestore.partition.spec import GLOBAL_TASK, ChangelogSpec

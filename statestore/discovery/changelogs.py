@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from statestore.changelog.group import ConsumerGroup
-from statestore.changelog.topics import LogRange, Topic, Topics, has_append_time
 from statestore.errors import InputOffsetError
+from statestore.kafka.groups import ConsumerGroup
+from statestore.kafka.topics import LogRange, Topic, Topics, has_append_time
 from statestore.kinds.versioned import COMPACTION_LAG
 from statestore.model import TopicPartition, changelog_topic, check_name
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from statestore.changelog.reader import LogReader
-from statestore.changelog.topics import LogRange, Topics
+from statestore.changelog.reader import ChangelogReader
 from statestore.discovery.changelogs import Installation
 from statestore.errors import StoreBehindLogStartError
+from statestore.kafka.topics import LogRange, Topics
 from statestore.model import TopicPartition
 
 #: What `sampled_header` finds in the changelog of a suppression, which Kafka Streams keeps in memory.
@@ -43,7 +43,7 @@ def was_taken_in(where: Installation, partition: TopicPartition, applied: int, t
 def _header(where: Installation, partition: TopicPartition, log: LogRange, start: int, end: int) -> str | None:
     servers, timeout_s = where.bootstrap_servers, where.kafka_timeout_s
     with (
-        LogReader(servers, partition, stall_timeout_s=timeout_s, watch_headers=True) as reader,
+        ChangelogReader(servers, partition, stall_timeout_s=timeout_s, watch_headers=True) as reader,
         suppress(StoreBehindLogStartError),  # retention has moved the log's start since: there is nothing to be found
     ):
         for _ in reader.read(max(start, log.start), min(end, log.last_stable)):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from statestore.changelog.topics import Topics
 from statestore.definitions.application import ApplicationDefinition
 from statestore.discovery.changelogs import Installation, changelog_spec
 from statestore.discovery.directories import tasks_in
 from statestore.discovery.store import DiscoveredStore
 from statestore.errors import InputError, TopicMismatchError
+from statestore.kafka.topics import Topics
 from statestore.model import TaskId
 from statestore.partition.spec import StorePartitionSpec
 

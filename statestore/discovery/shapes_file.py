@@ -17,10 +17,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from statestore.changelog.topics import Topics
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.known_store import KnownStore
 from statestore.errors import InputError
+from statestore.kafka.topics import Topics
 from statestore.kinds.known import BUILT_IN, is_built_in
 from statestore.model import StoreFormat, changelog_topic, check_name
 from statestore.stores.segment_starts import segment_interval_ms

@@ -20,15 +20,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache, cached_property
 from typing import NamedTuple
 
-from statestore.changelog.group import committed_offsets, group_names, uses_stream_assignor
-from statestore.changelog.open_transaction import transactional_ids
-from statestore.changelog.streams_group import StreamsGroup, streams_group
-from statestore.changelog.topics import Topic, Topics
 from statestore.discovery.changelogs import Installation
 from statestore.discovery.directories import stores_in, tasks_in
 from statestore.discovery.known_stores_file import read_known
 from statestore.errors import InputError, StateStoreError
 from statestore.formats.commit_metadata import is_metadata
+from statestore.kafka.groups import committed_offsets, group_names, uses_stream_assignor
+from statestore.kafka.open_transaction import transactional_ids
+from statestore.kafka.streams_group import StreamsGroup, streams_group
+from statestore.kafka.topics import Topic, Topics
 from statestore.model import TopicPartition, changelog_topic
 
 _COMMITS = "Kafka Streams commits to a consumer group"

@@ -47,7 +47,7 @@ class ValueFormat:
     timestamped
         Whether a value has a timestamp.
     keeps_headers
-        Whether a value has headers. Those of a log's records are then read with their values (`changelog/reader.py`).
+        Whether a value has headers. Those of a log's records are then read with their values (`kafka/reader.py`).
     """
 
     name: StoreFormat = StoreFormat.PLAIN

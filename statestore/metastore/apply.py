@@ -11,10 +11,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from statestore.changelog.topics import Topics
 from statestore.config import is_node_local
 from statestore.definitions.application import ApplicationDefinition, require_shared_directory
 from statestore.errors import InvalidCommandError, StateStoreError, TopicMismatchError
+from statestore.kafka.topics import Topics
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.claims import require_own, write_claims
 from statestore.metastore.command_topic import topic_name

@@ -16,10 +16,10 @@ from pydantic import BaseModel, ConfigDict
 
 from statestore.changelog import brokers_clock
 from statestore.changelog.input_offsets import last_record
-from statestore.changelog.topics import Topics
-from statestore.changelog.writer import RecordWriter
 from statestore.errors import LogCorruptedError, OtherCatalogueError
 from statestore.formats.input_offset import CLAIM_KEY
+from statestore.kafka.topics import Topics
+from statestore.kafka.writer import RecordWriter
 from statestore.model import TopicPartition, input_offsets_topic
 
 #: A claim that is further from the end of its topic is written again, so that it is found quickly.

@@ -12,7 +12,6 @@ from contextlib import closing
 from typing import NamedTuple, TypeVar
 
 from statestore.bulk.ahead import one_ahead
-from statestore.changelog.topics import Topic
 from statestore.errors import (
     BackupError,
     LogCorruptedError,
@@ -22,6 +21,7 @@ from statestore.errors import (
     TopicMismatchError,
     of_os_error,
 )
+from statestore.kafka.topics import Topic
 from statestore.metastore.backup import BackupContent, BackupFile, Mark
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.command_topic import CommandRecord, CommandTopic

@@ -9,10 +9,10 @@ import time
 from collections.abc import Generator
 from typing import NamedTuple
 
-from statestore.changelog.open_transaction import advice
-from statestore.changelog.reader import LogReader
-from statestore.changelog.topics import LogRange, Topic, Topics
 from statestore.errors import OpenTransactionError, RetryError, TopicMismatchError
+from statestore.kafka.open_transaction import advice
+from statestore.kafka.reader import LogReader
+from statestore.kafka.topics import LogRange, Topic, Topics
 from statestore.model import TopicPartition
 
 #: Without them commands would be lost: by age, by size, by a key that comes again, by a replica that was behind; or

@@ -16,11 +16,11 @@ from functools import partial
 from pathlib import Path
 
 from statestore.advice import message
-from statestore.changelog.topics import OFFSETS_CONFIG, REPARTITION_CONFIG, Topic, Topics
-from statestore.config import KAFKA_CONFIG
+from statestore.changelog.topic_settings import OFFSETS_CONFIG, REPARTITION_CONFIG
 from statestore.discovery.changelogs import Installation
 from statestore.discovery.directories import applications_in, stores_in
 from statestore.errors import InputError
+from statestore.kafka.topics import Topic, Topics
 from statestore.metastore.command_topic import CONFIG, topic_name
 from statestore.metastore.commands import Entry
 from statestore.metastore.effects import InternalTopic, internal_topics, make_topics, policies, record_topics
@@ -29,6 +29,7 @@ from statestore.metastore.lost_changelog import KEEPS_STORES, advise_on_changelo
 from statestore.metastore.metastore import Metastore
 from statestore.metastore.view import Health, View
 from statestore.model import TaskId
+from statestore.private_config import KAFKA_CONFIG
 from statestore.reports import Advice
 from statestore.statedir.paths import OWN_DIRECTORY
 
@@ -169,7 +170,7 @@ def _kafka_command(name: str, arguments: Sequence[str]) -> str | None:
 
 
 def _python(bootstrap_servers: str, call: str) -> str:
-    text = f"from statestore.changelog.topics import Topics; Topics({bootstrap_servers!r}).{call}"
+    text = f"from statestore.kafka.topics import Topics; Topics({bootstrap_servers!r}).{call}"
     return shlex.join([sys.executable, "-c", text])
 
 

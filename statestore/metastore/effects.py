@@ -10,17 +10,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from statestore.changelog.topics import (
+from statestore.changelog.topic_settings import (
     OFFSETS_CONFIG,
     REPARTITION_CONFIG,
-    Topic,
-    Topics,
     append_time_refused,
     changelog_config,
-    has_append_time,
 )
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import TopicMismatchError
+from statestore.kafka.topics import Topic, Topics, has_append_time
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.commands import Command, Entry, RecordTopics
 from statestore.metastore.evolution import partitions_of, written_topics

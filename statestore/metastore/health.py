@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
-from statestore.changelog.topics import LogRange, Topic
 from statestore.errors import MetastoreDegradedError
+from statestore.kafka.topics import LogRange, Topic
 from statestore.metastore.backup import BackupContent
 from statestore.metastore.command_topic import CommandRecord
 from statestore.metastore.view import Health, View

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from statestore.changelog.topics import Topics
 from statestore.errors import LockedError
+from statestore.kafka.topics import Topics
 from statestore.statedir.lock import locked_file
 
 

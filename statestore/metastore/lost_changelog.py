@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from statestore.advice import Situation, Target, advice
-from statestore.changelog.topics import Topic, Topics
 from statestore.definitions.application import Subtopology
 from statestore.definitions.store import StoreDefinition
+from statestore.kafka.topics import Topic, Topics
 from statestore.metastore.commands import Entry
 from statestore.model import TaskId
 from statestore.partition.advice import has_records, is_reseeding, of_lost_log, reseed_refused_of

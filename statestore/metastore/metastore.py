@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from statestore.changelog.writer import TransactionalWriter
 from statestore.config import Settings
 from statestore.errors import InputError
+from statestore.kafka.writer import TransactionalWriter
 from statestore.metastore import compaction
 from statestore.metastore import topic_restore as restoring
 from statestore.metastore.backup import default_path

@@ -26,8 +26,6 @@ from itertools import count
 from typing import NamedTuple
 
 from statestore import kill_switch
-from statestore.changelog.topics import Topic
-from statestore.changelog.writer import TransactionalWriter
 from statestore.errors import (
     CommitOutcomeUnknownError,
     FencedError,
@@ -38,6 +36,8 @@ from statestore.errors import (
     RetryError,
     StateStoreError,
 )
+from statestore.kafka.topics import Topic
+from statestore.kafka.writer import TransactionalWriter
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.command_log import CommandLog, Look
 from statestore.metastore.command_topic import CommandRecord

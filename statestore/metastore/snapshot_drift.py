@@ -11,8 +11,8 @@ from itertools import pairwise
 
 from statestore.archive.archive import ArchiveSpec
 from statestore.archive.snapshots import History, histories
-from statestore.changelog.topics import Topics
 from statestore.discovery.changelogs import changelog_spec
+from statestore.kafka.topics import Topics
 from statestore.metastore.drift import Drift, Kind, Remedy, topic_setting
 from statestore.metastore.view import View
 from statestore.model import changelog_topic

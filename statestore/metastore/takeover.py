@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from statestore.changelog.topics import Topics
 from statestore.errors import InvalidCommandError
+from statestore.kafka.topics import Topics
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.commands import Entry, PutApplication
 from statestore.metastore.evolution import Defined, require_takeover

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import closing
 
 from statestore import kill_switch
-from statestore.changelog.writer import TransactionalWriter
 from statestore.errors import (
     BackupError,
     InputError,
@@ -20,6 +19,7 @@ from statestore.errors import (
     RetryError,
     UnreadableCommandError,
 )
+from statestore.kafka.writer import TransactionalWriter
 from statestore.metastore.backup import BackupContent, BackupFile
 from statestore.metastore.catalogue import Catalogue, Rebuild
 from statestore.metastore.command_log import CommandLog

@@ -6,8 +6,8 @@ import re
 from enum import StrEnum
 from typing import NamedTuple
 
-from statestore.changelog.topics import Topic
 from statestore.errors import InputError
+from statestore.kafka.topics import Topic
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.command_topic import CommandRecord
 from statestore.metastore.commands import Command

@@ -21,10 +21,10 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from statestore import clock, kill_switch
-from statestore.changelog.tail import LogTail
-from statestore.changelog.topics import APPEND_TIME, TIMESTAMP_TYPE, Topics
-from statestore.changelog.writer import RecordWriter
 from statestore.errors import StateStoreError
+from statestore.kafka.log_tail import LogTail
+from statestore.kafka.topics import APPEND_TIME, TIMESTAMP_TYPE, Topics
+from statestore.kafka.writer import RecordWriter
 from statestore.metastore.command_topic import turns_topic_name
 from statestore.model import TopicPartition
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statestore.advice import Situation, Target, advice
-from statestore.changelog.topics import Topics
 from statestore.definitions.store import StoreDefinition
+from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.partition.verdict import Verdict

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from statestore.changelog.reader import LogReader
-from statestore.changelog.topics import LogRange
+from statestore.changelog.reader import ChangelogReader
 from statestore.errors import StoreCorruptedError
+from statestore.kafka.topics import LogRange
 from statestore.partition.spec import StorePartitionSpec
 
 #: Offsets that are read at the end: any record shows a time that is not too late.
@@ -50,7 +50,7 @@ def log_times(spec: StorePartitionSpec, log: LogRange) -> LogTimes:
 
 
 def _times(spec: StorePartitionSpec, start: int, end: int) -> Iterator[int]:
-    with LogReader(spec.bootstrap_servers, spec.partition, stall_timeout_s=spec.kafka_timeout_s) as reader:
+    with ChangelogReader(spec.bootstrap_servers, spec.partition, stall_timeout_s=spec.kafka_timeout_s) as reader:
         for batch in reader.read(start, end):
             for key in batch.column(0).to_pylist():
                 if key is not None and (time := _row_time(spec, key)) is not None:

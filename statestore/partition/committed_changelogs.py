@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from statestore.changelog.input_offsets import offsets_topic_of, read_kept
-from statestore.changelog.topics import Topics
+from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition
 from statestore.partition.facts import DiskFacts, LastKnown
 from statestore.partition.spec import StorePartitionSpec

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple, Protocol
 from statestore.archive.manifest import Manifest
 from statestore.archive.snapshots import History, Listed
 from statestore.changelog.epochs import Continuity, LogComparison, LogEnd
-from statestore.changelog.topics import LogRange
 from statestore.errors import StateStoreError
+from statestore.kafka.topics import LogRange
 from statestore.model import TopicPartition
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.reports import Loss, Status

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from statestore.changelog.group import ConsumerGroup, GroupOffset
 from statestore.changelog.input_offsets import of_topic, offsets_topics, read_kept
-from statestore.changelog.topics import Topics
 from statestore.formats import commit_metadata
 from statestore.formats.input_offset import InputOffset
+from statestore.kafka.groups import ConsumerGroup, GroupOffset
+from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition
 from statestore.partition.spec import StorePartitionSpec
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statestore.changelog.topics import LogRange
+from statestore.kafka.topics import LogRange
 from statestore.statedir.record import StoreRecord
 
 

@@ -18,8 +18,8 @@ from statestore.archive.server_time import server_time_ms
 from statestore.archive.snapshots import begin_generation, history, mark_suspect, missing_files
 from statestore.archive.upload import commit
 from statestore.changelog import brokers_clock
-from statestore.changelog.topics import Topics
 from statestore.errors import InputError, SnapshotError
+from statestore.kafka.topics import Topics
 from statestore.objects.store import ObjectStore
 from statestore.partition.generations import snapshot_directory
 from statestore.partition.snapshots import compared_end, inadmissible

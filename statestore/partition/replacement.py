@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from statestore.changelog.compaction_gaps import holes
-from statestore.changelog.topics import LogRange
 from statestore.durable import remove_tree
 from statestore.errors import StoreBehindLogStartError
+from statestore.kafka.topics import LogRange
 from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.lock import require_locks
 from statestore.statedir.paths import TaskPaths

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from statestore import kill_switch
-from statestore.changelog.reader import LogReader
+from statestore.changelog.reader import ChangelogReader
 from statestore.stores.typed import AnyStore
 
 
@@ -17,7 +17,7 @@ class Replayed(NamedTuple):
     last_offset: int | None
 
 
-def replay(store: AnyStore, reader: LogReader, start: int, end: int) -> Replayed:
+def replay(store: AnyStore, reader: ChangelogReader, start: int, end: int) -> Replayed:
     """Apply the records with `start <= offset < end`, committing the store after each batch.
 
     A null value deletes, a null key is skipped and counted (conformance R1).

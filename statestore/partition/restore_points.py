@@ -16,8 +16,8 @@ from statestore.archive.manifest import Manifest
 from statestore.archive.snapshots import History, Listed, missing_files, read_usable, readable
 from statestore.changelog import brokers_clock
 from statestore.changelog.epochs import LogComparison, compare_ends
-from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import SnapshotError, StateStoreError
+from statestore.kafka.topics import LogRange, Topics
 from statestore.model import TopicPartition
 from statestore.objects.store import ObjectStore
 from statestore.partition.archived import listed_histories

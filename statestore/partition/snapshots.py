@@ -27,8 +27,8 @@ from statestore.archive.snapshots import (
 from statestore.archive.upload import Published, Uploading, put_lately
 from statestore.changelog import brokers_clock
 from statestore.changelog.epochs import LogComparison, compare_ends
-from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import SnapshotError, StateStoreError, StoreCorruptedError
+from statestore.kafka.topics import LogRange, Topics
 from statestore.objects.store import ObjectStore
 from statestore.partition.changelog_time import LogTimes, log_times
 from statestore.partition.facts import LastKnown, LogFacts, RebuildLoss, cut_at, log_end

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from statestore import clock
 from statestore.changelog.standing import Standing, next_offset, standing
-from statestore.changelog.topics import LogRange
+from statestore.kafka.topics import LogRange
 from statestore.partition.facts import (
     UNASKED,
     DiskFacts,

@@ -21,10 +21,10 @@ from statestore.archive.contents import all_histories
 from statestore.archive.manifest import Manifest
 from statestore.archive.pins import kept_snapshots, put_back
 from statestore.archive.server_time import server_time_ms
-from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.discovery.changelogs import changelog_spec
 from statestore.errors import StateStoreError
+from statestore.kafka.topics import Topics
 from statestore.partition.reinstating import unpin_old
 from statestore.partition.snapshots import snapshot_loss
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec

@@ -17,11 +17,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from statestore import clock
 from statestore.changelog.compaction_gaps import holes
-from statestore.changelog.reader import LogReader
-from statestore.changelog.topics import LogRange, Topics
+from statestore.changelog.reader import ChangelogReader
 from statestore.discovery.changelogs import log_ranges
 from statestore.durable import write_durably
 from statestore.errors import InputError, TopicMismatchError
+from statestore.kafka.topics import LogRange, Topics
 from statestore.model import TopicPartition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.full import Logs
@@ -182,7 +182,7 @@ def _end_at_time(store: StorePartitionSpec, log: LogRange, topics: Topics, as_of
     found = topics.first_after(partition, as_of.timestamp_ms)
     end = log.last_stable
     if found is not None and found < end:
-        with LogReader(store.bootstrap_servers, partition, stall_timeout_s=store.kafka_timeout_s) as reader:
+        with ChangelogReader(store.bootstrap_servers, partition, stall_timeout_s=store.kafka_timeout_s) as reader:
             for batch in reader.read(max(found, log.start), end):
                 times, offsets = batch.column(2).to_numpy(), batch.column(3).to_numpy()
                 later = times > as_of.timestamp_ms

@@ -12,9 +12,9 @@ from statestore.archive.manifest import Manifest
 from statestore.archive.snapshots import history, readable
 from statestore.changelog.compaction_gaps import holes
 from statestore.changelog.standing import next_offset
-from statestore.changelog.topics import LogRange, Topics
 from statestore.discovery.changelogs import log_ranges
 from statestore.errors import InputError
+from statestore.kafka.topics import LogRange, Topics
 from statestore.partition.facts import cut_at
 from statestore.partition.generations import snapshot_directory
 from statestore.partition.snapshots import compared_end, unlike

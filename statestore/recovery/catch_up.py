@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statestore.changelog import brokers_clock
-from statestore.changelog.topics import LogRange
 from statestore.errors import StoreCorruptedError, UnknownFormatError
 from statestore.formats.offsets import COLUMN_FAMILY, STATUS_CLOSED
+from statestore.kafka.topics import LogRange
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.full import Built, Logs
 from statestore.recovery.restore_progress import RestoreProgressWriter

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from statestore.archive.manifest import Manifest
 from statestore.bulk.runs import merge_passes
-from statestore.changelog.reader import LogReader
+from statestore.changelog.reader import ChangelogReader
 from statestore.errors import DiskSpaceError
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.full import Logs
@@ -152,7 +152,7 @@ def estimated_bytes(store: StorePartitionSpec, logs: Logs) -> int:
     total = 0.0
     for partition, log in logs.items():
         size = offsets = 0
-        with LogReader(store.bootstrap_servers, partition, stall_timeout_s=store.kafka_timeout_s) as reader:
+        with ChangelogReader(store.bootstrap_servers, partition, stall_timeout_s=store.kafka_timeout_s) as reader:
             for start, end in sample_places(log.start, log.last_stable):
                 offsets += end - start
                 size += sum(batch.column(0).nbytes + batch.column(1).nbytes for batch in reader.read(start, end))

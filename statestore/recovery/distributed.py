@@ -46,11 +46,11 @@ from statestore.bulk.runs import Runs, stream_time
 from statestore.bulk.segment_files import SegmentFiles
 from statestore.bulk.versions import fold_of
 from statestore.changelog import brokers_clock
-from statestore.changelog.reader import LogReader
-from statestore.changelog.topics import LogRange
+from statestore.changelog.reader import ChangelogReader
 from statestore.durable import remove_tree
 from statestore.errors import SnapshotError, StateStoreError
 from statestore.formats.offsets import UNKNOWN_OFFSET
+from statestore.kafka.topics import LogRange
 from statestore.model import TopicPartition
 from statestore.objects.store import ObjectStore
 from statestore.partition.spec import StorePartitionSpec
@@ -318,7 +318,7 @@ def _there(found: T | None, objects: ObjectStore, name: str) -> T:
 
 def _sample(store: StorePartitionSpec, logs: Logs) -> Iterator[pa.RecordBatch]:
     for partition, log in logs.items():
-        with LogReader(store.bootstrap_servers, partition, stall_timeout_s=store.kafka_timeout_s) as reader:
+        with ChangelogReader(store.bootstrap_servers, partition, stall_timeout_s=store.kafka_timeout_s) as reader:
             for start, end in sample_places(log.start, log.last_stable, _SAMPLED):
                 yield from reader.read(start, end)
 

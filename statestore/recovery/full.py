@@ -15,12 +15,12 @@ from statestore.bulk.runs import Runs, RunWriter
 from statestore.bulk.versions import RecordFold, fold_of
 from statestore.changelog import brokers_clock
 from statestore.changelog.epochs import LogEnd, compare_ends, log_ends
-from statestore.changelog.reader import LogReader
-from statestore.changelog.topics import LogRange, Topics
+from statestore.changelog.reader import ChangelogReader
 from statestore.discovery.changelogs import log_ranges
 from statestore.durable import remove_tree, write_durably
 from statestore.errors import DiskSpaceError, StoreBehindLogStartError, StoreCorruptedError, TopicMismatchError
 from statestore.formats.offsets import UNKNOWN_OFFSET
+from statestore.kafka.topics import LogRange, Topics
 from statestore.model import TopicPartition
 from statestore.partition.facts import cut_at
 from statestore.partition.replacement import clear_built, require_tombstones
@@ -215,7 +215,7 @@ def read_range(
     )
     source = store.partition._replace(partition=part.partition)
     servers, timeout_s, watched = store.bootstrap_servers, store.kafka_timeout_s, store.logs_no_headers
-    with LogReader(servers, source, stall_timeout_s=timeout_s, watch_headers=watched) as reader:
+    with ChangelogReader(servers, source, stall_timeout_s=timeout_s, watch_headers=watched) as reader:
         at = position
         for batch in reader.read(position, part.end, store.store.values):
             require_no_headers(store, reader)

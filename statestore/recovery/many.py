@@ -16,10 +16,10 @@ from contextvars import copy_context
 from pydantic import BaseModel, ConfigDict
 
 from statestore.changelog import brokers_clock
-from statestore.changelog.fetched_together import Beginnings, fetched_together
-from statestore.changelog.kept import keep_connections
-from statestore.changelog.topics import Topics
 from statestore.errors import InputError, StateStoreError
+from statestore.kafka.connection_pool import keep_connections
+from statestore.kafka.shared_fetch import Beginnings, fetched_together
+from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition
 from statestore.objects.path import Location
 from statestore.partition.grouping import by_task, in_order, in_pieces

@@ -15,10 +15,10 @@ from statestore import kill_switch
 from statestore.archive.grown_from import beginning
 from statestore.archive.manifest import Manifest
 from statestore.changelog import brokers_clock
-from statestore.changelog.kept import keep_connections
 from statestore.durable import remove_tree
 from statestore.errors import ChangelogReplacedError, LockedError, RetryError, StateStoreError, StoreBehindLogStartError
 from statestore.formats.database_files import has_rows
+from statestore.kafka.connection_pool import keep_connections
 from statestore.model import TopicPartition
 from statestore.partition.facts import Facts
 from statestore.partition.generations import newest_generation

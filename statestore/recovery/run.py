@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from statestore import clock
-from statestore.changelog.topics import Topics
 from statestore.definitions.application import ApplicationDefinition
 from statestore.discovery.partitions import task_counts
+from statestore.kafka.topics import Topics
 from statestore.objects.path import Location
 from statestore.partition.spec import StorePartitionSpec
 from statestore.progress.files import remove_progress

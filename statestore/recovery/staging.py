@@ -22,10 +22,10 @@ from pydantic import BaseModel, ConfigDict
 from statestore.bulk.routing import Routing
 from statestore.bulk.runs import Runs, finished_runs, unfinished
 from statestore.changelog.epochs import LogEnd
-from statestore.changelog.topics import LogRange
 from statestore.durable import read_checked, remove_tree, write_checked, write_durably
 from statestore.errors import StateStoreError
 from statestore.formats import checkpoint_file
+from statestore.kafka.topics import LogRange
 from statestore.model import TopicPartition
 from statestore.statedir.lock import locked_file, require_held
 from statestore.statedir.paths import TaskPaths

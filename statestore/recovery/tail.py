@@ -19,11 +19,11 @@ from statestore.bulk.ingestion import ingest
 from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import RunWriter
 from statestore.changelog import brokers_clock
-from statestore.changelog.reader import LogReader
-from statestore.changelog.topics import LogRange
+from statestore.changelog.reader import ChangelogReader
 from statestore.durable import remove_tree
 from statestore.errors import StateStoreError, StoreBehindLogStartError, StoreCorruptedError
 from statestore.formats.database_files import has_rows
+from statestore.kafka.topics import LogRange
 from statestore.kinds.segment_directories import segments_in
 from statestore.partition.replacement import (
     clear_built,
@@ -156,7 +156,7 @@ def replay_staged(
             if start >= log.last_stable:
                 continue
             servers, timeout_s, watched = store.bootstrap_servers, store.kafka_timeout_s, store.logs_no_headers
-            with LogReader(servers, partition, stall_timeout_s=timeout_s, watch_headers=watched) as reader:
+            with ChangelogReader(servers, partition, stall_timeout_s=timeout_s, watch_headers=watched) as reader:
                 by_rows = isinstance(opened.inner, BuiltInBytes) and store.store.store_kind.log_may_be_split
                 if by_rows and log.last_stable - start >= LEAST_SORTED:
                     replayed = _take_over(spec, opened, opened.inner, reader, start, log.last_stable, progress)
@@ -229,7 +229,7 @@ def _take_over(
     spec: RestoreSpec,
     opened: AnyStore,
     inner: BuiltInBytes[Any],
-    reader: LogReader,
+    reader: ChangelogReader,
     start: int,
     end: int,
     progress: RestoreProgressWriter,

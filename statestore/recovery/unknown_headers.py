@@ -6,12 +6,12 @@ changelog that has some, unless the store is known not to keep them.
 
 from __future__ import annotations
 
-from statestore.changelog.reader import LogReader
+from statestore.changelog.reader import ChangelogReader
 from statestore.errors import UnknownFormatError
 from statestore.partition.spec import StorePartitionSpec
 
 
-def require_no_headers(store: StorePartitionSpec, reader: LogReader) -> None:
+def require_no_headers(store: StorePartitionSpec, reader: ChangelogReader) -> None:
     """Refuse to go on if what was read has headers that would be lost.
 
     Raises

@@ -21,10 +21,11 @@ import pyarrow as pa
 from statestore import kill_switch
 from statestore.bulk.digest import Digest
 from statestore.bulk.routing import routing_of
-from statestore.changelog.topics import Topic, Topics, changelog_config
+from statestore.changelog.topic_settings import changelog_config
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.changelogs import changelog_spec
 from statestore.errors import InputError, RebuildError, StateStoreError
+from statestore.kafka.topics import Topic, Topics
 from statestore.model import StoreFormat, TopicPartition, changelog_number, later_changelog
 from statestore.partition.inspection import inspect
 from statestore.partition.replacement import clear_built

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from statestore import kill_switch
 from statestore.bulk.digest import Digest
-from statestore.changelog.kept import keep_connections
+from statestore.kafka.connection_pool import keep_connections
 from statestore.model import TopicPartition
 from statestore.partition.replacement import clear_built
 from statestore.partition.spec import StorePartitionSpec

@@ -11,14 +11,14 @@ import pyarrow as pa
 
 from statestore import kill_switch
 from statestore.bulk.digest import Digest
-from statestore.changelog.client import client_config
-from statestore.changelog.kept import keep_connections
-from statestore.changelog.produce import ColumnProducer
-from statestore.changelog.reader import is_compressed
-from statestore.changelog.secure_connection import can_fetch
-from statestore.changelog.topics import LogRange, Topic, Topics
-from statestore.changelog.writer import AtLeastOnceWriter, RecordWriter, TransactionalWriter
 from statestore.errors import InputError
+from statestore.kafka.client import client_config
+from statestore.kafka.connection_pool import keep_connections
+from statestore.kafka.produce import ColumnProducer
+from statestore.kafka.reader import is_compressed
+from statestore.kafka.secure_connection import can_fetch
+from statestore.kafka.topics import LogRange, Topic, Topics
+from statestore.kafka.writer import AtLeastOnceWriter, RecordWriter, TransactionalWriter
 from statestore.kinds.versioned import COMPACTION_LAG
 from statestore.model import TopicPartition, transactional_id
 from statestore.partition.spec import StorePartitionSpec

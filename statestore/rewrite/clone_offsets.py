@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from statestore import clock
-from statestore.changelog.group import GroupOffset
-from statestore.changelog.topics import LogRange, Topic, Topics
 from statestore.errors import InputError
 from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import UNKNOWN_TIME
+from statestore.kafka.groups import GroupOffset
+from statestore.kafka.topics import LogRange, Topic, Topics
 from statestore.model import TopicPartition
 from statestore.rewrite.cut import Cut
 from statestore.rewrite.group_offsets import InputPair, NewOffsets, partitions_with_records, require_stable

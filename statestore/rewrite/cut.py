@@ -17,10 +17,10 @@ from statestore.archive.fetch import fetch
 from statestore.archive.manifest import Manifest
 from statestore.archive.pins import SnapshotSet, clusters_with_sets, find_set, newest_set
 from statestore.archive.selection import SnapshotChoice, chosen_snapshots
-from statestore.changelog.group import GroupOffset
 from statestore.errors import InputError, SnapshotError
 from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import CommitMetadata
+from statestore.kafka.groups import GroupOffset
 from statestore.model import TopicPartition
 from statestore.objects.store import ObjectStore
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec

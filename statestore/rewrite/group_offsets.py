@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import gcd
 from typing import Literal, NamedTuple, Self
 
-from statestore.changelog.group import GroupOffset
 from statestore.changelog.input_offsets import input_offsets
-from statestore.changelog.reader import first_offsets
-from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import InputError, OpenTransactionError
 from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import UNKNOWN_TIME, CommitMetadata
+from statestore.kafka.groups import GroupOffset
+from statestore.kafka.reader import first_offsets
+from statestore.kafka.topics import LogRange, Topics
 from statestore.model import TopicPartition
 
 #: Where an application begins in a topic of its own that has records already.

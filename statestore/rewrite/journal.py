@@ -21,10 +21,10 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from statestore.changelog.group import GroupOffset
-from statestore.changelog.topics import Topic
 from statestore.durable import read_checked, remove_durably, write_checked
 from statestore.errors import InvalidStateError
+from statestore.kafka.groups import GroupOffset
+from statestore.kafka.topics import Topic
 from statestore.model import StoreFormat, TopicPartition, check_name
 from statestore.statedir.paths import rewrite_journal
 from statestore.statedir.rewritten import keep_rewritten

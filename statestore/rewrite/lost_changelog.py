@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from statestore.changelog.topics import LogRange, Topic, Topics, changelog_config
+from statestore.changelog.topic_settings import changelog_config
 from statestore.errors import InputError, InvalidStateError
+from statestore.kafka.topics import LogRange, Topic, Topics
 from statestore.model import TopicPartition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.rewrite.changelog_writing import kept_settings, surplus

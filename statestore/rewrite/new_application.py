@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from statestore import kill_switch
-from statestore.changelog.group import committed_offsets
 from statestore.changelog.input_offsets import has_offsets
-from statestore.changelog.topics import Topic, Topics
 from statestore.discovery.directories import stores_in, tasks_in
 from statestore.durable import remove_durably, remove_tree
 from statestore.errors import InputError, InvalidStateError
+from statestore.kafka.groups import committed_offsets
+from statestore.kafka.topics import Topic, Topics
 from statestore.model import TaskId, input_offsets_topic, repartition_topic
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.task_cleanup import tasks_with_own_files

@@ -18,10 +18,10 @@ from pydantic import BaseModel, ConfigDict
 from statestore import kill_switch
 from statestore.bulk.digest import Digest
 from statestore.bulk.routing import routing_of
-from statestore.changelog.kept import keep_connections
-from statestore.changelog.key_partitions import hashes_of_keys
 from statestore.compiled.batches import Int64s, int64_column, lengths
 from statestore.errors import InputError
+from statestore.kafka.connection_pool import keep_connections
+from statestore.kafka.key_partitions import hashes_of_keys
 from statestore.partition.inspection import inspect
 from statestore.partition.spec import StorePartitionSpec
 from statestore.rewrite.changelog_writing import NewChangelogWriter

@@ -16,12 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
 from statestore import kill_switch
-from statestore.changelog.group import GroupOffset, commit_offsets, committed_offsets
 from statestore.changelog.input_offsets import input_offsets, keep_offsets
-from statestore.changelog.kept import keep_connections
-from statestore.changelog.topics import Topic, Topics, changelog_config
+from statestore.changelog.topic_settings import changelog_config
 from statestore.discovery.changelogs import changelog_spec
 from statestore.errors import InputError, StateStoreError, StoreCorruptedError
+from statestore.kafka.connection_pool import keep_connections
+from statestore.kafka.groups import GroupOffset, commit_offsets, committed_offsets
+from statestore.kafka.topics import Topic, Topics
 from statestore.model import TopicPartition, is_repartition_topic
 from statestore.partition.grouping import by_store
 from statestore.partition.spec import StorePartitionSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from statestore.changelog.group import GroupOffset
+from statestore.kafka.groups import GroupOffset
 from statestore.model import TopicPartition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.rewrite.group_offsets import InputPair, NewOffsets, ReadsFrom

@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from statestore import kill_switch
 from statestore.bulk.digest import Digest
-from statestore.changelog.group import ConsumerGroup
-from statestore.changelog.topics import Topic, Topics
 from statestore.discovery.changelogs import changelog_spec
 from statestore.errors import StateStoreError, StoreCorruptedError
+from statestore.kafka.groups import ConsumerGroup
+from statestore.kafka.topics import Topic, Topics
 from statestore.model import TopicPartition
 from statestore.partition.replacement import clear_built
 from statestore.partition.spec import StorePartitionSpec

@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.changelog.key_partitions import hashes_of_keys, partitions_of_keys
 from statestore.durable import remove_tree
 from statestore.errors import InputError, UnsharedStateError
+from statestore.kafka.key_partitions import hashes_of_keys, partitions_of_keys
 from statestore.model import check_name
 from statestore.statedir.paths import OWN_DIRECTORY
 

@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from statestore.bulk.digest import Digest
 from statestore.bulk.routing import routing_of
 from statestore.bulk.time_ordered import with_end
-from statestore.changelog.key_partitions import partitions_of_keys
 from statestore.compiled.batches import Int64s, lengths
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError
@@ -26,6 +25,7 @@ from statestore.formats.headers_value import Headers
 from statestore.formats.offsets import STATUS_CLOSED
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES, UNKNOWN_TIMESTAMP
 from statestore.formats.value_format import ValueFormat
+from statestore.kafka.key_partitions import partitions_of_keys
 from statestore.kinds.kind import by_form
 from statestore.kinds.segment_directories import segment_start
 from statestore.partition.spec import StorePartitionSpec

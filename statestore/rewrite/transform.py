@@ -19,11 +19,11 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from statestore import kill_switch
-from statestore.changelog.topics import Topics
 from statestore.definitions.application import require_usable_by_tasks
 from statestore.definitions.store import StoreDefinition
 from statestore.durable import remove_tree
 from statestore.errors import InputError, InvalidStateError
+from statestore.kafka.topics import Topics
 from statestore.model import StoreFormat
 from statestore.partition.grouping import by_store
 from statestore.partition.inspection import inspect

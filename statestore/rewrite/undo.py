@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from statestore import kill_switch
 from statestore.changelog import brokers_clock
-from statestore.changelog.topics import Topics
 from statestore.discovery.changelogs import changelog_spec
 from statestore.errors import InputError, StateStoreError
+from statestore.kafka.topics import Topics
 from statestore.model import StorePartition, TopicPartition
 from statestore.partition.grouping import by_store
 from statestore.partition.quarantine import replaced_by

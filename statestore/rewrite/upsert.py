@@ -17,9 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from statestore import kill_switch
-from statestore.changelog.topics import Topics, append_time_refused
-from statestore.changelog.writer import TransactionalWriter
+from statestore.changelog.topic_settings import append_time_refused
 from statestore.errors import InputError, RetryError, StateStoreError
+from statestore.kafka.topics import Topics
+from statestore.kafka.writer import TransactionalWriter
 from statestore.model import transactional_id
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import restore

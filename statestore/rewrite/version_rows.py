@@ -24,13 +24,13 @@ from statestore import kill_switch
 from statestore.bulk.digest import Digest
 from statestore.bulk.routing import Routing
 from statestore.bulk.runs import Runs, RunWriter, merged
-from statestore.changelog.reader import SCHEMA
 from statestore.compiled.batches import Int64s, big_endian, int64_column, lengths
 from statestore.definitions.store import StoreDefinition
 from statestore.durable import remove_tree
 from statestore.errors import InputError
 from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY
 from statestore.formats.versioned_row import segment_of
+from statestore.kafka.record_columns import SCHEMA
 from statestore.kinds.versioned import VERSIONED
 from statestore.partition.spec import StorePartitionSpec
 from statestore.rewrite.row_stage import ROW_SCHEMA, AttemptWriter, RowStage

@@ -91,7 +91,7 @@ class TypedStore(RowChanges[Inner], Generic[K, V, Inner]):
     def apply_changelog(self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]) -> int:
         """Apply changelog records: store keys, values, record timestamps (ms). They are not logged again.
 
-        Values are plain, or have their headers as returned by `LogReader.read` for the store's layout.
+        Values are plain, or have their headers as returned by `ChangelogReader.read` for the store's layout.
 
         Returns
         -------

@@ -53,7 +53,7 @@ class Aggregation(Protocol):
         Parameters
         ----------
         batch
-            `SCHEMA` of `changelog/reader.py`; timestamps are not negative.
+            `SCHEMA` of `kafka/reader.py`; timestamps are not negative.
         stream_time
             Largest timestamp (ms) of all records before these; -1 if there were none.
         """

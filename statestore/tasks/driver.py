@@ -14,13 +14,13 @@ from typing import Any, cast
 import pyarrow as pa
 
 from statestore import clock
-from statestore.changelog.reader import LogReader
-from statestore.changelog.record_headers import with_headers
-from statestore.changelog.topics import LogRange
+from statestore.changelog.reader import ChangelogReader
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InputError, InvalidStateError
 from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import CommitMetadata
+from statestore.kafka.record_headers import with_headers
+from statestore.kafka.topics import LogRange
 from statestore.model import TaskId, TopicPartition
 from statestore.partition.facts import LastKnown
 from statestore.partition.replay import replay
@@ -234,7 +234,7 @@ class _Changelogs(TaskChangelogs):
     def replay(self, store: AnyStore, changelog: TopicPartition, start: int, log: LogRange) -> int:
         """Apply a part of a changelog and return its records."""
         reader = ListReader(changelog, self._logs)
-        return replay(store, cast(LogReader, reader), start, log.last_stable).records
+        return replay(store, cast(ChangelogReader, reader), start, log.last_stable).records
 
     def records(self, changelog: TopicPartition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the records with `start <= offset < end`; values are plain."""

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
-from statestore.changelog.partitioner import partition_of
-from statestore.changelog.reader import to_batch
-from statestore.changelog.topics import LogRange
+from statestore.changelog.stored_values import stored_batch
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InputError
 from statestore.formats.value_format import ValueFormat
+from statestore.kafka.partitioner import partition_of
+from statestore.kafka.topics import LogRange
 from statestore.model import TopicPartition
 
 
@@ -97,7 +97,7 @@ class Logs:
 
 
 class ListReader(NamedTuple):
-    """The part of a `LogReader` that a replay uses."""
+    """The part of a `ChangelogReader` that a replay uses."""
 
     partition: TopicPartition
     logs: Logs
@@ -108,7 +108,7 @@ class ListReader(NamedTuple):
         return {}
 
     def read(self, start: int, end: int, values: ValueFormat | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the records with `start <= offset < end`, their values as `LogReader.read` does."""
+        """Yield the records with `start <= offset < end`, their values as `ChangelogReader.read` does."""
         messages = self.logs.messages(self.partition, start)[: end - start]
         if messages:
-            yield to_batch(messages, values)
+            yield stored_batch(messages, values)

@@ -69,7 +69,7 @@ def pass_records(cursor: ExpiryCursor, records: pa.RecordBatch, limit: int, stre
     Parameters
     ----------
     records
-        `SCHEMA` of `changelog/reader.py`, from the cursor on.
+        `SCHEMA` of `kafka/reader.py`, from the cursor on.
     limit
         Rows with a smaller timestamp (ms) are deleted.
     """

@@ -11,11 +11,11 @@ the input, or a transaction open on a changelog, or a changelog that is longer t
 from __future__ import annotations
 
 from statestore.changelog import brokers_clock
-from statestore.changelog.group import ConsumerGroup
 from statestore.changelog.input_offsets import of_topic
-from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import RetryError, StateStoreError
 from statestore.formats import commit_metadata
+from statestore.kafka.groups import ConsumerGroup
+from statestore.kafka.topics import LogRange, Topics
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.partition.verdict import standing_of
 from statestore.reports import Status, StoreFigures

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from statestore.advice import Situation, Target, advice, message
-from statestore.changelog.group import ConsumerGroup, committed_offsets
 from statestore.changelog.input_offsets import Continuation, continuation, is_confirmed, of_topic, read_kept
-from statestore.changelog.reader import first_offset
-from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import InputOffsetError
 from statestore.formats.commit_metadata import CommitMetadata
+from statestore.kafka.groups import ConsumerGroup, committed_offsets
+from statestore.kafka.reader import first_offset
+from statestore.kafka.topics import LogRange, Topics
 from statestore.model import TopicPartition, repartition_topic
 from statestore.tasks.shape import former_input
 from statestore.tasks.spec import TaskSpec

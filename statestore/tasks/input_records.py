@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.changelog.record_headers import HeadersOfRecords, RecordsWithHeaders
+from statestore.kafka.record_headers import HeadersOfRecords, RecordsWithHeaders
 from statestore.model import TopicPartition
 from statestore.tasks.processor import Headers, Record
 
@@ -28,7 +28,7 @@ class InputRecords:
     Parameters
     ----------
     columns
-        Columns with `SCHEMA` of `changelog/columns.py`.
+        Columns with `SCHEMA` of `kafka/record_columns.py`.
     headers
         Returns the headers of each record of the whole batch. None: no record has any.
     first

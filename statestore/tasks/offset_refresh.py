@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from statestore import clock
 from statestore.changelog import brokers_clock
-from statestore.changelog.group import GroupOffset, commit_offsets, committed_offsets
 from statestore.changelog.input_offsets import kept_offsets, of_topic, offsets_topics, stamped
-from statestore.changelog.topics import Topics
 from statestore.definitions.application import ApplicationDefinition
 from statestore.formats import commit_metadata
+from statestore.kafka.groups import GroupOffset, commit_offsets, committed_offsets
+from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition
 
 #: Offsets are refreshed when they are this old.

@@ -22,12 +22,12 @@ from statestore.archive.archive import ArchiveSpec
 from statestore.archive.layout import StoreDirectory, snapshot_name, time_ordered_uuid
 from statestore.archive.pins import SnapshotSet, newest_set, write_set
 from statestore.archive.snapshots import histories
-from statestore.changelog.group import ConsumerGroup
-from statestore.changelog.topics import Topics
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import SnapshotError, StateStoreError
 from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import CommitMetadata
+from statestore.kafka.groups import ConsumerGroup
+from statestore.kafka.topics import Topics
 from statestore.model import StorePartition, TaskId, TopicPartition
 from statestore.objects.store import ObjectStore
 from statestore.reports import ProcessRow, SnapshotSetRow

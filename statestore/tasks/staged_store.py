@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from statestore import kill_switch
-from statestore.changelog.topics import LogRange
+from statestore.kafka.topics import LogRange
 from statestore.partition.replacement import clear_built, require_tombstones, staged_context
 from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.record import StoreRecord

@@ -15,13 +15,7 @@ from types import MappingProxyType
 
 from statestore import kill_switch
 from statestore.changelog import brokers_clock
-from statestore.changelog.group import ConsumerGroup
-from statestore.changelog.input_offsets import of_topic, read_kept, stamped
-from statestore.changelog.kept import keep_connections
-from statestore.changelog.open_transaction import advice
-from statestore.changelog.reader import LogReader
-from statestore.changelog.topics import LogRange, Topics
-from statestore.changelog.writer import AtLeastOnceWriter, OffsetRecord, TransactionalWriter, Writer
+from statestore.changelog.input_offsets import of_topic, offset_record, read_kept, stamped
 from statestore.errors import (
     CommitOutcomeUnknownError,
     InvalidStateError,
@@ -34,6 +28,12 @@ from statestore.errors import (
 )
 from statestore.formats.commit_metadata import CommitMetadata
 from statestore.formats.input_offset import InputOffset
+from statestore.kafka.connection_pool import keep_connections
+from statestore.kafka.groups import ConsumerGroup
+from statestore.kafka.open_transaction import advice
+from statestore.kafka.reader import LogReader
+from statestore.kafka.topics import LogRange, Topics
+from statestore.kafka.writer import AtLeastOnceWriter, TransactionalWriter, Writer
 from statestore.model import TopicPartition, transactional_id
 from statestore.partition.generations import superseded
 from statestore.partition.last_commit import LastCommit, last_commit_of
@@ -296,7 +296,7 @@ class StreamTask:
         prepared = self._stores.prepare(position)
         numbers = {**self._stores.commit_numbers, **prepared}
         kept = InputOffset.of(self._next_offset, spec.input_id, self._sequence, times, changelogs, numbers)
-        self._writer.keep_offset(OffsetRecord(spec.offsets, self._input, kept))
+        self._writer.keep_offset(offset_record(spec.offsets, self._input, kept))
         delivered = self._writer.flush()
         kill_switch.reached("flushed, input offsets not sent")
         self._writer.send_offsets(

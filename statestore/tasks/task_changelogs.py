@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from statestore.changelog import brokers_clock
 from statestore.changelog.epochs import log_ends
-from statestore.changelog.reader import LogReader, first_offset
-from statestore.changelog.topics import LogRange, Topics
+from statestore.changelog.reader import ChangelogReader
+from statestore.kafka.reader import first_offset
+from statestore.kafka.topics import LogRange, Topics
 from statestore.model import TopicPartition
 from statestore.partition.changelog_time import LogTimes, log_times
 from statestore.partition.committed_changelogs import had_by_commits
@@ -57,7 +58,7 @@ class TaskChangelogs:
         records = 0
         for committed, first, last in ((True, start, stable), (False, max(start, stable), end)):
             if first < last:
-                with LogReader(
+                with ChangelogReader(
                     spec.bootstrap_servers, changelog, read_committed=committed, stall_timeout_s=spec.kafka_timeout_s
                 ) as reader:
                     records += replay(store, reader, first, last).records
@@ -67,7 +68,7 @@ class TaskChangelogs:
     def records(self, changelog: TopicPartition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the committed records with `start <= offset < end`; values are plain."""
         spec = self._spec
-        with LogReader(spec.bootstrap_servers, changelog, stall_timeout_s=spec.kafka_timeout_s) as reader:
+        with ChangelogReader(spec.bootstrap_servers, changelog, stall_timeout_s=spec.kafka_timeout_s) as reader:
             yield from reader.read(start, end)
 
     def has_record(self, changelog: TopicPartition, start: int, log: LogRange) -> bool:

@@ -17,7 +17,6 @@ from typing import NamedTuple, NoReturn
 from statestore import kill_switch
 from statestore.advice import message
 from statestore.changelog.standing import next_offset
-from statestore.changelog.topics import LogRange
 from statestore.durable import remove_durably, remove_tree
 from statestore.errors import (
     ArchiveAccessError,
@@ -27,6 +26,7 @@ from statestore.errors import (
     StoreAheadError,
     StoreBehindLogStartError,
 )
+from statestore.kafka.topics import LogRange
 from statestore.partition.advice import advise, lost_logs
 from statestore.partition.archived import had_by_archive
 from statestore.partition.facts import NO_ARCHIVE, DiskFacts, Facts, LastKnown, LogFacts, Question, RebuildLoss

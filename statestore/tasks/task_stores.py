@@ -10,9 +10,9 @@ from contextlib import ExitStack, suppress
 from types import MappingProxyType
 
 from statestore import kill_switch
-from statestore.changelog.topics import LogRange, Topics
 from statestore.durable import remove_durably
 from statestore.errors import LockedError, StateStoreError
+from statestore.kafka.topics import LogRange, Topics
 from statestore.model import TopicPartition
 from statestore.partition.last_commit import LastCommit
 from statestore.reports import StoreFigures

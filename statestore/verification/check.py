@@ -19,8 +19,6 @@ from itertools import chain, groupby
 from typing import TypeVar
 
 from statestore.advice import Situation, Target, advice
-from statestore.changelog.kept import keep_connections
-from statestore.changelog.topics import APPEND_TIME, TIMESTAMP_TYPE
 from statestore.discovery.partitions import FailedStore
 from statestore.errors import (
     ArchiveAccessError,
@@ -33,6 +31,8 @@ from statestore.errors import (
     StoreCorruptedError,
     of_os_error,
 )
+from statestore.kafka.connection_pool import keep_connections
+from statestore.kafka.topics import APPEND_TIME, TIMESTAMP_TYPE
 from statestore.partition.advice import lost_logs
 from statestore.partition.archived import ArchivedStore, copied, look_into_archive
 from statestore.partition.facts import UNASKED, DiskFacts, Facts, RebuildLoss

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.changelog.reader import SCHEMA
 from statestore.errors import StoreCorruptedError
 from statestore.formats.headers_value import decode_headers, encode_headers, headers_end
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES
 from statestore.formats.value_format import SESSION_HEADERS, ValueFormat, value_format
+from statestore.kafka.record_columns import SCHEMA
 from statestore.model import StoreFormat
 from statestore.stores.scan import STORED_SCHEMA
 

@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.bulk.digest import Digest
-from statestore.changelog.reader import SCHEMA
 from statestore.compiled.batches import Bytes, Int32s, UInt64s
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES, UNKNOWN_TIMESTAMP
 from statestore.formats.value_format import AnyFormat, value_format
 from statestore.formats.window_key import SEQUENCE_BYTES
+from statestore.kafka.record_columns import SCHEMA
 from statestore.reports import Contents, DifferingKey
 from statestore.stores.scan import STORED_SCHEMA
 from statestore.verification.duplicates import OneSided, Window, Windows

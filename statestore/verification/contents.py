@@ -24,13 +24,13 @@ from statestore.bulk.runs import Runs, RunWriter, SegmentRows, merged
 from statestore.bulk.time_ordered import with_end
 from statestore.bulk.versions import VersionFold, fold_of
 from statestore.changelog import brokers_clock
-from statestore.changelog.reader import LogReader
-from statestore.changelog.topics import LogRange, Topics
+from statestore.changelog.reader import ChangelogReader
 from statestore.compiled.batches import UInt64s
 from statestore.durable import remove_tree
 from statestore.errors import InvalidStateError, StoreCorruptedError, TopicMismatchError, unreadable_is_damaged
 from statestore.formats import window_key
 from statestore.formats.value_format import ValueFormat
+from statestore.kafka.topics import LogRange, Topics
 from statestore.kinds.kind import by_form
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Contents
@@ -289,13 +289,13 @@ class _Fold:
             self._positions = self._positions or reader.has_positions
             self._read_tail(reader, max(stop, self._log.start), topics)  # what is gone behind the store were markers
 
-    def _reader(self, *, read_committed: bool) -> LogReader:
+    def _reader(self, *, read_committed: bool) -> ChangelogReader:
         spec = self._spec
-        return LogReader(
+        return ChangelogReader(
             spec.bootstrap_servers, spec.partition, read_committed=read_committed, stall_timeout_s=spec.kafka_timeout_s
         )
 
-    def _records(self, reader: LogReader, stable: int, stop: int) -> Iterator[pa.RecordBatch]:
+    def _records(self, reader: ChangelogReader, stable: int, stop: int) -> Iterator[pa.RecordBatch]:
         values = self._spec.store.values
         yield from reader.read(self._log.start, stable, values)
         if stable < stop:  # at-least-once stores may have what an open transaction still hides
@@ -304,7 +304,7 @@ class _Fold:
                 self._note_timestamps(hidden)
                 self._positions = self._positions or hidden.has_positions
 
-    def _note_timestamps(self, reader: LogReader) -> None:
+    def _note_timestamps(self, reader: ChangelogReader) -> None:
         timestamped = self._spec.store.values.timestamped
         self.brokers_timestamps = self.brokers_timestamps or (timestamped and reader.append_times)
 
@@ -313,7 +313,7 @@ class _Fold:
             times = numbers_in(batch.column(0), back=self.routing.suffix_bytes)
             self.stream_time = max(self.stream_time, int(times.max()))
 
-    def _read_tail(self, reader: LogReader, start: int, topics: Topics) -> None:
+    def _read_tail(self, reader: ChangelogReader, start: int, topics: Topics) -> None:
         """Note which keys the log has changed behind the store.
 
         Where it ends is asked only now. What was logged while the store's part was read may have had the broker remove

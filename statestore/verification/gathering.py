@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from statestore.changelog import brokers_clock
-from statestore.changelog.reader import first_offsets
-from statestore.changelog.topics import LogRange, Topics
 from statestore.discovery.changelogs import log_ranges
 from statestore.errors import ArchiveAccessError, ArchiveUnavailableError, StoreBehindLogStartError
+from statestore.kafka.reader import first_offsets
+from statestore.kafka.topics import LogRange, Topics
 from statestore.model import TopicPartition
 from statestore.partition.archived import with_archived_evidence
 from statestore.partition.changelog_time import log_times

@@ -21,13 +21,13 @@ import pyarrow.compute as pc
 from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import Runs, RunWriter, merged, sorted_records
 from statestore.changelog import brokers_clock
-from statestore.changelog.reader import LogReader
-from statestore.changelog.topics import LogRange, Topics
+from statestore.changelog.reader import ChangelogReader
 from statestore.compiled.batches import Bytes, Int64s, UInt64s
 from statestore.durable import remove_tree
 from statestore.errors import unreadable_is_damaged
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES, UNKNOWN_TIMESTAMP
 from statestore.formats.value_format import value_format
+from statestore.kafka.topics import LogRange, Topics
 from statestore.model import StoreFormat, TopicPartition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Contents
@@ -218,7 +218,7 @@ class _Topic:
                 start = end
 
     def _records(
-        self, reader: LogReader, partition: TopicPartition, stable: int, stop: int
+        self, reader: ChangelogReader, partition: TopicPartition, stable: int, stop: int
     ) -> Iterator[pa.RecordBatch]:
         start = self._logs[partition].start
         if start < stable:
@@ -227,9 +227,9 @@ class _Topic:
             with self._reader(partition, read_committed=False) as hidden:
                 yield from hidden.read(max(stable, start), stop, self._spec.store.values)
 
-    def _reader(self, partition: TopicPartition, *, read_committed: bool) -> LogReader:
+    def _reader(self, partition: TopicPartition, *, read_committed: bool) -> ChangelogReader:
         servers, timeout_s = self._spec.bootstrap_servers, self._spec.kafka_timeout_s
-        return LogReader(servers, partition, read_committed=read_committed, stall_timeout_s=timeout_s)
+        return ChangelogReader(servers, partition, read_committed=read_committed, stall_timeout_s=timeout_s)
 
     def allowances(self) -> Allowances:
         """Allowed differences: keys that the topic no longer confirms, and keys in several partitions."""

@@ -18,8 +18,6 @@ from dataclasses import replace
 from functools import partial
 
 from statestore.changelog import brokers_clock
-from statestore.changelog.reader import first_offset
-from statestore.changelog.topics import LogRange, Topics
 from statestore.discovery.changelogs import log_ranges
 from statestore.errors import (
     InputError,
@@ -33,6 +31,8 @@ from statestore.errors import (
     of_os_error,
     unreadable_is_damaged,
 )
+from statestore.kafka.reader import first_offset
+from statestore.kafka.topics import LogRange, Topics
 from statestore.model import TopicPartition
 from statestore.partition.facts import NO_ARCHIVE, NO_LOG, DiskFacts, Facts, LogFacts, RebuildLoss
 from statestore.partition.plan import what_decides

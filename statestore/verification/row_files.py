@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.bulk.merging import count_merged
-from statestore.changelog.reader import SCHEMA
 from statestore.compiled.batches import int64_column
+from statestore.kafka.record_columns import SCHEMA
 from statestore.sst.layout import OtherLayoutError
 from statestore.sst.reader import keys_of, rows_of
 from statestore.stores.row_files import files_of_rows, runs_of_rows

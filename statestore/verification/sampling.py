@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from statestore.changelog.reader import LogReader
+from statestore.changelog.reader import ChangelogReader
 from statestore.compiled.batches import Bytes
 from statestore.verification.kernels import rows_within
 
@@ -80,7 +80,7 @@ def choose(keys: Iterable[bytes], fraction: float, seed: int, *, cut: int = 0) -
     return Sample(bounds, chosen.tolist(), cut=cut)
 
 
-def some_keys(reader: LogReader, start: int, end: int) -> Iterator[bytes]:
+def some_keys(reader: ChangelogReader, start: int, end: int) -> Iterator[bytes]:
     """Yield keys from evenly spaced places of a log."""
     step = max((end - start) // _PLACES, _RECORDS_EACH)
     for first in range(start, end, step):

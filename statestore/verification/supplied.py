@@ -7,8 +7,8 @@ from itertools import islice
 
 import pyarrow as pa
 
-from statestore.changelog.reader import SCHEMA
 from statestore.definitions.store import StoreDefinition
+from statestore.kafka.record_columns import SCHEMA
 from statestore.stores.scan import STORED_SCHEMA
 from statestore.stores.storage import storage_of
 from statestore.stores.typed import AnyStore

@@ -14,9 +14,9 @@ import pyarrow as pa
 from statestore.bulk.digest import Digest
 from statestore.bulk.routing import Routing
 from statestore.bulk.time_ordered import by_ordinary_keys, no_values
-from statestore.changelog.reader import SCHEMA
 from statestore.errors import StoreCorruptedError
 from statestore.formats import time_ordered_key
+from statestore.kafka.record_columns import SCHEMA
 from statestore.kinds.kind import RowLayout
 from statestore.model import StoreFormat
 from statestore.stores.scan import ScannedDatabase

@@ -9,8 +9,8 @@ import pytest
 
 from statestore.archive.manifest import Manifest
 from statestore.changelog.epochs import Continuity, LogComparison
-from statestore.changelog.topics import LogRange
 from statestore.definitions.store import StoreDefinition
+from statestore.kafka.topics import LogRange
 from statestore.model import StoreFormat, TaskId
 from statestore.partition.snapshots import inadmissible
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec

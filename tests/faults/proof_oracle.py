@@ -19,7 +19,6 @@ from uuid import uuid4
 from confluent_kafka import Producer
 
 from statestore.bulk.routing import routing_of
-from statestore.changelog.topics import LogRange, Topics
 from statestore.definitions.store import StoreDefinition
 from statestore.formats import session_key, window_key
 from statestore.formats.headers_value import encode as encode_with_headers
@@ -38,6 +37,7 @@ from statestore.formats.versioned_row import (
     encode_segment_row,
     row_key,
 )
+from statestore.kafka.topics import LogRange, Topics
 from statestore.partition.spec import StorePartitionSpec
 from statestore.stores.manifest import flushed_sequences
 from statestore.stores.rocksdb import RocksDB

@@ -14,11 +14,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from statestore_jobs.planning import prepare, task_specs
 
-from statestore.changelog.topics import REPARTITION_CONFIG, Topics
+from statestore.changelog.topic_settings import REPARTITION_CONFIG
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.formats import checkpoint_file, session_key, window_key
+from statestore.kafka.topics import Topics
 from statestore.metastore.command_topic import topic_name
 from statestore.model import StoreFormat, TaskId, TopicPartition, changelog_topic
 from statestore.model import repartition_topic as repartition

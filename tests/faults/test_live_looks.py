@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from statestore.changelog.topics import changelog_config
+from statestore.changelog.topic_settings import changelog_config
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Status, VerifyRow
 from statestore.verification.live.verify import verify_live

@@ -17,11 +17,12 @@ from typing import NamedTuple
 import pytest
 
 from statestore.bulk.routing import routing_of
-from statestore.changelog.topics import Topics, changelog_config
+from statestore.changelog.topic_settings import changelog_config
 from statestore.definitions.store import StoreDefinition
 from statestore.formats.checkpoint_file import write
 from statestore.formats.offsets import COLUMN_FAMILY, STATUS_CLOSED, STATUS_OPEN
 from statestore.formats.versioned_row import LATEST, Version, decode_row_key, encode_latest, row_key
+from statestore.kafka.topics import Topics
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Status, VerifyRow
 from statestore.statedir.seal import break_seal

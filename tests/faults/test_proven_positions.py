@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from statestore.changelog.topics import changelog_config
+from statestore.changelog.topic_settings import changelog_config
 from statestore.definitions.store import StoreDefinition
 from statestore.reports import Status
 from statestore.verification.contents import databases

@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from demo.processes import Processes
 from statestore.changelog import epochs
 from statestore.changelog.epochs import Continuity, LogEnd, compare_ends, last_epochs
-from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import KafkaUnavailableError, TopicMismatchError
+from statestore.kafka.topics import LogRange, Topics
 from statestore.model import TopicPartition
 from tests.faults.brokers import joined_brokers
 from tests.integration.broker import WAIT_S, produce, unique, wait_for

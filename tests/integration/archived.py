@@ -8,7 +8,7 @@ from typing import Any
 
 from statestore.archive.archive import ArchiveSpec, archive_spec
 from statestore.archive.snapshots import histories, history
-from statestore.changelog.topics import Topics
+from statestore.kafka.topics import Topics
 from statestore.objects.store import ObjectStore
 from statestore.recovery.restore import restore
 from statestore.reports import ProcessRow, RestoreRow

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 
-from statestore.changelog.topics import Topics
+from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition
 
 #: Where nobody listens.

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from statestore.changelog.topics import Topics
 from statestore.definitions.application import ApplicationDefinition
+from statestore.kafka.topics import Topics
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.command_topic import topic_name
 from statestore.metastore.metastore import Metastore

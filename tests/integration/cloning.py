@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from statestore.changelog.group import committed_offsets
-from statestore.changelog.partitioner import partition_of
-from statestore.changelog.topics import Topics
+from statestore.kafka.groups import committed_offsets
+from statestore.kafka.partitioner import partition_of
+from statestore.kafka.topics import Topics
 from tests.integration.broker import T0, consume
 from tests.integration.catalogued import CatalogueCommand
 from tests.integration.test_repartition import Counting

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from statestore import kill_switch
-from statestore.changelog.topics import LogRange, Topics
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
+from statestore.kafka.topics import LogRange, Topics
 from statestore.metastore.backup import BackupFile
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.command_topic import topic_name

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from statestore.archive.archive import archive_spec
-from statestore.changelog.topics import Topics
 from statestore.definitions.store import StoreDefinition
+from statestore.kafka.topics import Topics
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.many import restore_many
 from statestore.recovery.spec import RestoreSpec

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import pytest
 
-from statestore.changelog import (
+from statestore.changelog.reader import ChangelogReader
+from statestore.kafka import (
     reader,
     record_kernels,  # noqa: F401  # imports numba: else short ranges are read through librdkafka
 )
-from statestore.changelog.reader import LogReader
 from statestore.model import TopicPartition
 from tests.integration.broker import consume
 
@@ -32,7 +32,7 @@ def choose(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(reader, "can_fetch", lambda settings: False)
 
 
-def rows_of(opened: LogReader, start: int, end: int) -> list[Row]:
+def rows_of(opened: ChangelogReader, start: int, end: int) -> list[Row]:
     """Read a range with a reader that is there."""
     return [Row(*row) for batch in opened.read(start, end) for row in zip(*batch.to_pydict().values(), strict=True)]
 
@@ -41,7 +41,9 @@ def read(
     servers: str, topic: str, start: int, end: int, *, read_committed: bool = True, stall_s: float = 60
 ) -> list[Row]:
     """Read a range with a reader of its own."""
-    with LogReader(servers, TopicPartition(topic, 0), read_committed=read_committed, stall_timeout_s=stall_s) as opened:
+    with ChangelogReader(
+        servers, TopicPartition(topic, 0), read_committed=read_committed, stall_timeout_s=stall_s
+    ) as opened:
         return rows_of(opened, start, end)
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from statestore import clock
-from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.discovery.partitions import store_partition_specs
 from statestore.formats.timestamped_value import encode
+from statestore.kafka.topics import Topics
 from statestore.metastore.adoption import adoption_hooks
 from statestore.metastore.metastore import Metastore
 from statestore.partition.spec import StorePartitionSpec

@@ -11,9 +11,9 @@ from uuid import uuid4
 
 from confluent_kafka.admin import AdminClient
 
-from statestore.changelog.client import client_config
-from statestore.changelog.connection import Connection
 from statestore.formats.varint import varint
+from statestore.kafka.client import client_config
+from statestore.kafka.connection import Connection
 
 _HEARTBEAT, _VERSION = 88, 0
 _NO_TAGS, _NONE, _EMPTY = b"\0", b"\0", b"\1"

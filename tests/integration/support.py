@@ -14,10 +14,11 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from confluent_kafka.admin import AdminClient
 
-from statestore.changelog.group import GroupOffset, commit_offsets
-from statestore.changelog.topics import OFFSETS_CONFIG, Topics, changelog_config
+from statestore.changelog.topic_settings import OFFSETS_CONFIG, changelog_config
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
+from statestore.kafka.groups import GroupOffset, commit_offsets
+from statestore.kafka.topics import Topics
 from statestore.metastore.apply import carry_out, plan_definitions
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.commands import PutApplication, stamped

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import pytest
 from statestore_jobs.planning import prepare
 
-from statestore.changelog.topics import Topics
 from statestore.cli.selection import Where
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import TopicMismatchError
 from statestore.formats.timestamped_value import encode
+from statestore.kafka.topics import Topics
 from statestore.metastore.apply import plan_definitions
 from statestore.metastore.drift import Kind, Remedy, find_drift, repair
 from statestore.metastore.metastore import Metastore

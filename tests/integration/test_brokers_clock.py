@@ -20,8 +20,8 @@ from demo.processes import Processes
 from statestore import clock
 from statestore.changelog import brokers_clock
 from statestore.changelog.brokers_clock import TOPIC
-from statestore.changelog.topics import Topics
 from statestore.errors import KafkaUnavailableError
+from statestore.kafka.topics import Topics
 from tests.integration import broker
 from tests.integration.broker import T0, WAIT_S, consume, produce, wait_for
 from tests.integration.secured_broker import USER, SecuredBroker, configured

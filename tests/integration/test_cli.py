@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from statestore.changelog.group import GroupOffset, commit_offsets
+from statestore.kafka.groups import GroupOffset, commit_offsets
 from statestore.model import TopicPartition
 from statestore.reports import Loss, RestorePlanReport, RestoreReport, Status, VerifyReport, read_report
 from statestore.statedir.lock import locked

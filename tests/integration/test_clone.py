@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from statestore.archive.pins import write_set
-from statestore.changelog.group import GroupOffset, commit_offsets, committed_offsets
-from statestore.changelog.topics import Topics
+from statestore.kafka.groups import GroupOffset, commit_offsets, committed_offsets
+from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition
 from statestore.reports import Status
 from tests.integration import broker, dying

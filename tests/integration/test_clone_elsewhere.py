@@ -14,15 +14,15 @@ from statestore_jobs.planning import prepare, task_specs
 from statestore_jobs.process import _forget_processed
 
 from statestore.archive.archive import archive_of
-from statestore.changelog.group import committed_offsets
-from statestore.changelog.partitioner import partition_of
-from statestore.changelog.topics import Topics
 from statestore.cli.selection import Where
 from statestore.clock import iso
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.discovery.partitions import store_partition_specs
 from statestore.formats import commit_metadata
+from statestore.kafka.groups import committed_offsets
+from statestore.kafka.partitioner import partition_of
+from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition, repartition_topic
 from statestore.reports import SnapshotSetRow, Status
 from statestore.tasks.snapshot_sets import set_after_run

@@ -13,11 +13,11 @@ from kafka import KafkaAdminClient
 from kafka import TopicPartition as OtherPartition
 from kafka.structs import OffsetAndMetadata
 
-from statestore.changelog.group import ConsumerGroup, GroupOffset, commit_offsets, committed_offsets
-from statestore.changelog.writer import TransactionalWriter
 from statestore.errors import InputError, KafkaUnavailableError
 from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import CommitMetadata
+from statestore.kafka.groups import ConsumerGroup, GroupOffset, commit_offsets, committed_offsets
+from statestore.kafka.writer import TransactionalWriter
 from statestore.model import TopicPartition
 from tests.integration import broker
 from tests.integration.broker import WAIT_S

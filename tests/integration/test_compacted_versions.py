@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from statestore_jobs.nodes import run_here
 
-from statestore.changelog.topics import changelog_config
+from statestore.changelog.topic_settings import changelog_config
 from statestore.partition.quarantine import clean_quarantine
 from statestore.reports import Action, Loss, Status
 from statestore.statedir.record import read_record, write_record

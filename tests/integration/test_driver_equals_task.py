@@ -18,10 +18,10 @@ import pytest
 from confluent_kafka import Message, Producer
 from statestore_jobs.planning import prepare, task_specs
 
-from statestore.changelog.reader import LogReader
-from statestore.changelog.topics import Topics
+from statestore.changelog.reader import ChangelogReader
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
+from statestore.kafka.topics import Topics
 from statestore.model import TaskId, TopicPartition
 from statestore.statedir.context import store_context
 from statestore.statedir.paths import TaskPaths
@@ -215,7 +215,7 @@ class Tasks:
         ranges = self._topics.log_ranges(partitions)
         found = []
         for partition in partitions:
-            with LogReader(servers, partition) as reader:
+            with ChangelogReader(servers, partition) as reader:
                 found += [
                     LoggedRecord(message.key(), message.value(), message.timestamp()[1], own_headers(message))
                     for messages in reader.read_messages(0, ranges[partition].last_stable)

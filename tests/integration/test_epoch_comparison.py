@@ -6,8 +6,8 @@ import pytest
 
 from statestore.changelog import epochs
 from statestore.changelog.epochs import Continuity, LogEnd, compare_ends, last_epochs
-from statestore.changelog.topics import LogRange, LogStart, Topics
 from statestore.errors import KafkaUnavailableError, TopicMismatchError
+from statestore.kafka.topics import LogRange, LogStart, Topics
 from statestore.model import TopicPartition
 from tests.integration.broker import (
     NO_BROKER,

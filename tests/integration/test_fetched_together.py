@@ -7,11 +7,12 @@ from itertools import chain
 
 import pytest
 
-from statestore.changelog import fetched_together as module
-from statestore.changelog.fetch import FetchConnection
-from statestore.changelog.fetched_together import Beginnings, fetched_together, take_fetched
-from statestore.changelog.kept import keep_connections
-from statestore.changelog.reader import LogReader, first_offsets
+from statestore.changelog.reader import ChangelogReader
+from statestore.kafka import shared_fetch as module
+from statestore.kafka.connection_pool import keep_connections
+from statestore.kafka.fetch import FetchConnection
+from statestore.kafka.reader import first_offsets
+from statestore.kafka.shared_fetch import Beginnings, fetched_together, take_fetched
 from statestore.model import TopicPartition
 from tests.integration import broker
 from tests.integration.broker import NO_BROKER, WAIT_S, produce, settle, transaction
@@ -56,7 +57,7 @@ def together(servers, topic, start=0):
 def test_each_log_gives_its_own_records_and_neighbours_take_one_request(bootstrap_servers, topic, asked):
     with together(bootstrap_servers, topic):
         for number in range(_PARTITIONS - 1):
-            with LogReader(bootstrap_servers, TopicPartition(topic, number)) as reader:
+            with ChangelogReader(bootstrap_servers, TopicPartition(topic, number)) as reader:
                 rows = rows_of(reader, 0, 2 if number else 6)
             assert [(row.key, row.value) for row in rows] == [(b"a", b"%d" % number), (b"c", b"%d" % number)]
     assert asked == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]

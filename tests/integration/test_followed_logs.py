@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from statestore.changelog.topics import Topics
 from statestore.cli.restore_selection import stores_to_restore
 from statestore.cli.selection import Chosen, PartitionSelection, Where, choose
 from statestore.errors import InputError, StoreBehindLogStartError
+from statestore.kafka.topics import Topics
 from statestore.recovery import tail
 from statestore.reports import Action, Status
 from statestore.verification.check import verify

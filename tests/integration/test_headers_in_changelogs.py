@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from statestore.changelog.group import GroupOffset, commit_offsets
-from statestore.changelog.topics import Topics
 from statestore.cli.restore_selection import stores_to_restore
 from statestore.cli.selection import PartitionSelection, Where, choose
 from statestore.cli.verification import rows_without_work
 from statestore.errors import UnknownFormatError
+from statestore.kafka.groups import GroupOffset, commit_offsets
+from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition, changelog_topic
 from statestore.partition.spec import ChangelogSpec
 from statestore.recovery import tail

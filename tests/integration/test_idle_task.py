@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from statestore.changelog.topics import Topics
-from statestore.changelog.writer import TransactionalWriter
 from statestore.definitions.aggregation import AggregationDefinition, TimeWindows
 from statestore.errors import FencedError
+from statestore.kafka.topics import Topics
+from statestore.kafka.writer import TransactionalWriter
 from statestore.model import TaskId, TopicPartition, transactional_id
 from statestore.reports import ProcessRow
 from statestore.statedir.record import read_record, write_record

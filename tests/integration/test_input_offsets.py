@@ -13,11 +13,12 @@ import pytest
 
 from statestore import clock
 from statestore.changelog import brokers_clock
-from statestore.changelog.group import ConsumerGroup, GroupOffset, commit_offsets, committed_offsets
 from statestore.changelog.input_offsets import input_offsets
-from statestore.changelog.topics import OFFSETS_CONFIG, Topics
+from statestore.changelog.topic_settings import OFFSETS_CONFIG
 from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import CommitMetadata
+from statestore.kafka.groups import ConsumerGroup, GroupOffset, commit_offsets, committed_offsets
+from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition, input_offsets_topic
 from statestore.tasks.offset_refresh import REFRESH_MS, refresh_offsets
 from tests.integration import broker, dying

@@ -13,10 +13,10 @@ import pytest
 
 from statestore import kill_switch
 from statestore.changelog import brokers_clock
-from statestore.changelog.topics import Topics
 from statestore.definitions.aggregation import AggregationDefinition, TimeWindows
 from statestore.formats.offsets import STATUS_OPEN
 from statestore.formats.value_format import value_format
+from statestore.kafka.topics import Topics
 from statestore.model import StoreFormat, TopicPartition
 from statestore.partition.quarantine import clean_quarantine, waits_for_a_person
 from statestore.partition.spec import GLOBAL_TASK

@@ -9,8 +9,8 @@ import sys
 import pytest
 from confluent_kafka import Producer
 
-from statestore.changelog.reader import first_offset, first_offsets
 from statestore.errors import KafkaUnavailableError, StoreBehindLogStartError, TopicMismatchError
+from statestore.kafka.reader import first_offset, first_offsets
 from statestore.model import TopicPartition
 from tests.integration import broker
 from tests.integration.broker import NO_BROKER, WAIT_S, produce, transaction
@@ -109,11 +109,12 @@ def test_no_broker_is_an_error_in_time() -> None:
 
 _SHORT = """
 import sys
-from statestore.changelog.reader import LogReader, first_offset
+from statestore.changelog.reader import ChangelogReader
+from statestore.kafka.reader import first_offset
 from statestore.model import TopicPartition
 servers, partition = sys.argv[1], TopicPartition(sys.argv[2], 0)
 assert first_offset(servers, partition, 0, 100, 30) == 0
-with LogReader(servers, partition) as reader:
+with ChangelogReader(servers, partition) as reader:
     assert sum(map(len, reader.read(0, 100))) == 100
 assert "numba" not in sys.modules, "its import takes longer than this"
 """

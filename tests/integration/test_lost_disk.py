@@ -18,10 +18,11 @@ from statestore_jobs.nodes import run_here
 from demo.kafka import Kafka
 from demo.processes import Processes
 from statestore import kill_switch
-from statestore.changelog.topics import OFFSETS_CONFIG, Topics
+from statestore.changelog.topic_settings import OFFSETS_CONFIG
 from statestore.definitions.aggregation import AggregationDefinition, Sessions, TimeWindows
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.changelogs import changelog_spec
+from statestore.kafka.topics import Topics
 from statestore.partition.restore_points import restore_points
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.planning import plan_restore

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from statestore import kill_switch
-from statestore.changelog.topics import Topics
 from statestore.errors import BackupError, LockedError, MetastoreDegradedError, StateStoreError
+from statestore.kafka.topics import Topics
 from statestore.metastore import command_log
 from statestore.metastore.backup import BackupFile
 from statestore.metastore.metastore import Health, Metastore

@@ -10,11 +10,11 @@ from confluent_kafka import Producer
 from statestore_jobs import process
 from statestore_jobs.planning import prepare
 
-from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InputError, OtherCatalogueError
 from statestore.formats.input_offset import CLAIM_KEY
+from statestore.kafka.topics import Topics
 from statestore.metastore.apply import carry_out, plan_definitions
 from statestore.metastore.claims import FoundClaim, claims_of, release, require_own, write_claims
 from statestore.metastore.dropping import drop_application

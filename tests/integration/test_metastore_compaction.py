@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from statestore.changelog.topics import Topics
 from statestore.errors import InputError
+from statestore.kafka.topics import Topics
 from statestore.metastore.backup import BackupFile
 from statestore.metastore.command_log import CommandLog, Look
 from statestore.metastore.command_topic import CommandTopic

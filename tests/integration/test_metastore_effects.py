@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from statestore.changelog.topics import Topics
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import (
     InputError,
@@ -15,6 +14,7 @@ from statestore.errors import (
     TopicMismatchError,
     UnknownApplicationError,
 )
+from statestore.kafka.topics import Topics
 from statestore.metastore.apply import carry_out, plan_definitions, require_own_topic
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.command_topic import topic_name

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from statestore.changelog.topics import Topics
 from statestore.errors import MetastoreDegradedError
+from statestore.kafka.topics import Topics
 from statestore.metastore.backup import BackupFile
 from statestore.metastore.command_topic import CommandRecord
 from statestore.metastore.commands import VERSION

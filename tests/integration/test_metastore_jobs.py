@@ -9,11 +9,12 @@ import pytest
 from statestore_jobs.entry import view_of
 from statestore_jobs.planning import prepare
 
-from statestore.changelog.topics import REPARTITION_CONFIG, Topics
+from statestore.changelog.topic_settings import REPARTITION_CONFIG
 from statestore.definitions.aggregation import AggregationDefinition
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import MetastoreDegradedError, TopicMismatchError, UnknownApplicationError
+from statestore.kafka.topics import Topics
 from statestore.metastore.command_topic import topic_name
 from statestore.metastore.commands import DropApplication, RecordTopics
 from statestore.metastore.metastore import Metastore

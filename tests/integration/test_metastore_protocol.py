@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError
 
-from statestore.changelog.client import translate
-from statestore.changelog.writer import TransactionalWriter
 from statestore.errors import (
     CommitOutcomeUnknownError,
     FencedError,
@@ -21,6 +19,8 @@ from statestore.errors import (
     OpenTransactionError,
     RetryError,
 )
+from statestore.kafka.client import translate
+from statestore.kafka.writer import TransactionalWriter
 from statestore.metastore import protocol
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.command_log import CommandLog

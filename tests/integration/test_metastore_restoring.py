@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from statestore.changelog.topics import Topics
 from statestore.errors import BackupError, InputError, MetastoreDegradedError, NewerCommandError, RetryError
+from statestore.kafka.topics import Topics
 from statestore.metastore.commands import VERSION
 from statestore.metastore.metastore import Health, Restored, RestorePlan
 from tests.integration import broker

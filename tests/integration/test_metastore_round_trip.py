@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from statestore.changelog.writer import TransactionalWriter
 from statestore.errors import InvalidCommandError
+from statestore.kafka.writer import TransactionalWriter
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.commands import Command, PutApplication
 from tests.integration.commands import Service, application, put

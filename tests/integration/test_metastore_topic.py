@@ -7,9 +7,9 @@ import threading
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from statestore.changelog.topics import Topics
-from statestore.changelog.writer import TransactionalWriter
 from statestore.errors import CommitOutcomeUnknownError, MetastoreDegradedError
+from statestore.kafka.topics import Topics
+from statestore.kafka.writer import TransactionalWriter
 from statestore.metastore.command_topic import CONFIG, CommandTopic, topic_name
 from statestore.metastore.metastore import Health
 from tests.integration import broker

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from statestore.changelog.writer import TransactionalWriter
 from statestore.config import Settings
 from statestore.errors import InputError
+from statestore.kafka.writer import TransactionalWriter
 from statestore.metastore.command_log import CommandLog
 from statestore.metastore.command_topic import CommandTopic
 from statestore.metastore.metastore import Health, Metastore, Pin

@@ -10,13 +10,14 @@ import pytest
 
 from demo.kafka import Kafka
 from demo.processes import Processes
-from statestore.changelog.client import Admin
-from statestore.changelog.leaders import Leaders
-from statestore.changelog.produce import ColumnProducer
-from statestore.changelog.reader import LogReader, first_offset
-from statestore.changelog.topics import Topics
-from statestore.changelog.writer import AtLeastOnceWriter
+from statestore.changelog.reader import ChangelogReader
 from statestore.errors import StateStoreError
+from statestore.kafka.client import Admin
+from statestore.kafka.leaders import Leaders
+from statestore.kafka.produce import ColumnProducer
+from statestore.kafka.reader import first_offset
+from statestore.kafka.topics import Topics
+from statestore.kafka.writer import AtLeastOnceWriter
 from statestore.model import TopicPartition
 from tests.integration.broker import unique
 
@@ -49,12 +50,12 @@ def _looked_into(servers: str, partition: TopicPartition) -> None:
 
 
 def _read(servers: str, partition: TopicPartition) -> None:
-    with LogReader(servers, partition, stall_timeout_s=_TIMEOUT_S) as reader:
+    with ChangelogReader(servers, partition, stall_timeout_s=_TIMEOUT_S) as reader:
         list(reader.read(0, 1))
 
 
 def _read_by_message(servers: str, partition: TopicPartition) -> None:
-    with LogReader(servers, partition, stall_timeout_s=_TIMEOUT_S) as reader:
+    with ChangelogReader(servers, partition, stall_timeout_s=_TIMEOUT_S) as reader:
         list(reader.read_messages(0, 1))
 
 

@@ -10,9 +10,10 @@ import pytest
 from statestore_jobs.planning import prepare
 
 from statestore.advice import Situation, Target, advice
-from statestore.changelog.group import GroupOffset, commit_offsets
-from statestore.changelog.topics import OFFSETS_CONFIG, Topics
+from statestore.changelog.topic_settings import OFFSETS_CONFIG
 from statestore.errors import TopicMismatchError
+from statestore.kafka.groups import GroupOffset, commit_offsets
+from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition, input_offsets_topic
 from statestore.reports import Advice, Status, VerifyRow
 from tests.integration import broker

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from statestore.changelog.group import GroupOffset, commit_offsets
-from statestore.changelog.topics import Topics
 from statestore.cli.app import main
+from statestore.kafka.groups import GroupOffset, commit_offsets
+from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition
 from tests.integration.broker import create_topic, produce, unique
 

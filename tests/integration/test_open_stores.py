@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from statestore.changelog.topics import Topics
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.applications import discover
 from statestore.errors import LockedError
 from statestore.formats.value_format import value_format
+from statestore.kafka.topics import Topics
 from statestore.partition.rollback import RollbackSpec, roll_back
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import restore

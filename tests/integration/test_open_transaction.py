@@ -24,9 +24,9 @@ from kafka.admin import AbortTransactionSpec
 from kafka.protocol.producer import ProduceRequest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from statestore.changelog import open_transaction
-from statestore.changelog.open_transaction import OpenTransaction, advice, find_open_transaction
-from statestore.changelog.topics import LogRange, Topics
+from statestore.kafka import open_transaction
+from statestore.kafka.open_transaction import OpenTransaction, advice, find_open_transaction
+from statestore.kafka.topics import LogRange, Topics
 from statestore.model import TopicPartition
 from tests.integration.support import Application
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from statestore_jobs.planning import prepare
 
-from statestore.changelog.partitioner import partition_of
-from statestore.changelog.topics import Topics
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, InvalidCommandError, LockedError, StateStoreError
+from statestore.kafka.partitioner import partition_of
+from statestore.kafka.topics import Topics
 from statestore.metastore.apply import plan_definitions
 from statestore.metastore.dropping import drop_store
 from statestore.partition.quarantine import waits_for_a_person

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from statestore.changelog.topics import Topics, changelog_config
+from statestore.changelog.topic_settings import changelog_config
 from statestore.errors import InputError
+from statestore.kafka.topics import Topics
 from statestore.model import StoreFormat
 from statestore.reports import Status
 from statestore.rewrite.version_rows import as_records, version_records

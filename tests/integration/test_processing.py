@@ -15,14 +15,15 @@ from statestore_jobs.planning import prepare, task_specs
 from statestore_jobs.process import _forget_processed
 
 from demo.damage import flip_bit
-from statestore.changelog.group import GroupOffset, commit_offsets, committed_offsets
-from statestore.changelog.topics import OFFSETS_CONFIG, Topics
-from statestore.changelog.writer import TransactionalWriter
+from statestore.changelog.topic_settings import OFFSETS_CONFIG
 from statestore.config import Settings
 from statestore.definitions.aggregation import AggregationDefinition, Sessions, TimeWindows
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import CommitOutcomeUnknownError, InputError, TopicMismatchError
 from statestore.formats import commit_metadata
+from statestore.kafka.groups import GroupOffset, commit_offsets, committed_offsets
+from statestore.kafka.topics import Topics
+from statestore.kafka.writer import TransactionalWriter
 from statestore.metastore.metastore import Metastore
 from statestore.model import StoreFormat, TopicPartition
 from statestore.reports import ProcessRow, Status

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from statestore.changelog import produce
-from statestore.changelog.connection import ConnectionLostError
-from statestore.changelog.produce import ColumnProducer
-from statestore.changelog.reader import is_compressed
 from statestore.errors import InputError, TopicMismatchError
+from statestore.kafka import produce
+from statestore.kafka.connection import ConnectionLostError
+from statestore.kafka.produce import ColumnProducer
+from statestore.kafka.reader import is_compressed
 from statestore.model import TopicPartition
 from tests.integration import broker
 from tests.integration.broker import T0, Logged

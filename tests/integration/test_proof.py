@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from statestore.bulk.routing import routing_of
-from statestore.changelog.topics import Topics
 from statestore.formats.offsets import COLUMN_FAMILY, STATUS_CLOSED, STATUS_OPEN
+from statestore.kafka.topics import Topics
 from statestore.partition.quarantine import waits_for_a_person
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import restore

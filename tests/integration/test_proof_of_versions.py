@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from statestore.changelog.topics import Topics, changelog_config
+from statestore.changelog.topic_settings import changelog_config
 from statestore.formats.offsets import COLUMN_FAMILY, STATUS_CLOSED, STATUS_OPEN
 from statestore.formats.versioned_put import appended
 from statestore.formats.versioned_row import (
@@ -21,6 +21,7 @@ from statestore.formats.versioned_row import (
     row_key,
     segment_of,
 )
+from statestore.kafka.topics import Topics
 from statestore.reports import Action, Status
 from statestore.statedir.seal import break_seal
 from statestore.stores.rocksdb import RocksDB

@@ -6,8 +6,8 @@ import numba  # noqa: F401  # with it loaded, the reader fetches and decodes als
 import pytest
 from confluent_kafka import Producer
 
-from statestore.changelog.reader import LogReader
-from statestore.changelog.record_headers import with_headers
+from statestore.kafka.reader import LogReader
+from statestore.kafka.record_headers import with_headers
 from statestore.model import TopicPartition
 from statestore.tasks.input_records import InputRecords
 from statestore.tasks.processor import Record

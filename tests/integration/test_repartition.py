@@ -10,15 +10,15 @@ import pytest
 from statestore_jobs.planning import prepare, task_specs
 
 from demo.damage import delete_directory, flip_bit
-from statestore.changelog.group import GroupOffset, commit_offsets, committed_offsets
-from statestore.changelog.partitioner import partition_of
-from statestore.changelog.topics import Topics
 from statestore.cli.selection import Where
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.partitions import store_partition_specs
 from statestore.errors import InputError, TopicMismatchError
+from statestore.kafka.groups import GroupOffset, commit_offsets, committed_offsets
+from statestore.kafka.partitioner import partition_of
+from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition, input_offsets_topic
 from statestore.recovery.as_of import point_range
 from statestore.recovery.restore import restore

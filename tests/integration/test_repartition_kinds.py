@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from statestore.changelog.partitioner import partition_of
-from statestore.changelog.topics import Topics
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError
+from statestore.kafka.partitioner import partition_of
+from statestore.kafka.topics import Topics
 from statestore.model import StoreFormat, TaskId
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import restore

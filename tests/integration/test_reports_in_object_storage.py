@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from statestore.changelog.topics import Topics
 from statestore.errors import ArchiveUnavailableError, MetastoreDegradedError
+from statestore.kafka.topics import Topics
 from statestore.metastore.metastore import Health
 from statestore.objects.path import ObjectPath, listing, write_whole
 from statestore.recovery import report_cleanup

@@ -12,12 +12,12 @@ import pytest
 from statestore_jobs.planning import prepare
 
 from demo.damage import delete_directory, flip_bit
-from statestore.changelog.partitioner import partition_of
-from statestore.changelog.topics import Topics
 from statestore.cli import output
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, TopicMismatchError
 from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.kafka.partitioner import partition_of
+from statestore.kafka.topics import Topics
 from statestore.metastore.commands import RecordTopics
 from statestore.partition.quarantine import waits_for_a_person
 from statestore.recovery.as_of import point_range

@@ -11,10 +11,10 @@ import pytest
 
 from statestore import kill_switch
 from statestore.archive.snapshots import history
-from statestore.changelog.topics import Topics
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import DiskSpaceError, InputError
 from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.kafka.topics import Topics
 from statestore.model import StoreFormat
 from statestore.partition.advice import reseed_refused
 from statestore.partition.spec import StorePartitionSpec

@@ -276,7 +276,7 @@ def test_a_plan_tells_why_it_would_be_refused(application: Application) -> None:
 
 @pytest.mark.behaviour("R5")
 def test_r5_the_consumer_groups_offsets_do_not_matter(application: Application, tmp_path: Path) -> None:
-    from statestore.changelog.group import GroupOffset, commit_offsets
+    from statestore.kafka.groups import GroupOffset, commit_offsets
 
     contents = []
     for next_offset in (None, 0, 12):

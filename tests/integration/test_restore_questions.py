@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from statestore.archive.layout import STORES
-from statestore.changelog.topics import Topics
 from statestore.errors import StoreBehindLogStartError
+from statestore.kafka.topics import Topics
 from statestore.objects.store import ObjectStore
 from statestore.recovery import deciding
 from statestore.recovery.planning import plan_restore

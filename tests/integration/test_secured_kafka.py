@@ -14,11 +14,11 @@ import pytest
 
 from demo.kafka import HOST
 from demo.processes import Processes
-from statestore.changelog import record_kernels  # noqa: F401  # else short ranges are read through librdkafka
-from statestore.changelog.client import client_config
 from statestore.changelog.epochs import Continuity, LogEnd, compare_ends, last_epochs
-from statestore.changelog.open_transaction import find_open_transaction
-from statestore.changelog.secure_connection import can_fetch, connect
+from statestore.kafka import record_kernels  # noqa: F401  # else short ranges are read through librdkafka
+from statestore.kafka.client import client_config
+from statestore.kafka.open_transaction import find_open_transaction
+from statestore.kafka.secure_connection import can_fetch, connect
 from statestore.model import TopicPartition
 from statestore.recovery.restore import restore
 from statestore.reports import Status
@@ -201,7 +201,7 @@ os.environ["STATESTORE_KAFKA_CONFIG"] = sys.argv[1]
 from statestore_jobs.entry import spark_session
 spark = spark_session("test")
 def ask(batches):
-    from statestore.changelog.client import client_config
+    from statestore.kafka.client import client_config
     for batch in batches:
         yield batch.set_column(0, "user", [client_config("")["sasl.username"]])
 print("user:", spark.range(1).mapInArrow(ask, "user string").collect()[0].user)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from statestore_jobs.sources.state_store_writer import plan_write
 
-from statestore.changelog.topics import Topics
 from statestore.cli.selection import Where
 from statestore.discovery.partitions import select_store_partitions, store_partition_specs
+from statestore.kafka.topics import Topics
 from tests.integration.broker import unique
 from tests.integration.catalogued import BY_VALUE, changed, defined
 from tests.integration.command_line import settings_of

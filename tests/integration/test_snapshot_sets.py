@@ -12,8 +12,8 @@ from statestore.archive.pins import SnapshotSet, find_set, pins, sets
 from statestore.archive.selection import SnapshotChoice, chosen_snapshots
 from statestore.archive.snapshots import mark_suspect
 from statestore.changelog import brokers_clock
-from statestore.changelog.topics import Topics
 from statestore.discovery.archived import opened_snapshot
+from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition
 from statestore.reports import SnapshotSetRow
 from statestore.tasks.offset_refresh import REFRESH_MS, refresh_offsets

@@ -16,8 +16,8 @@ from statestore.archive.contents import check_archive
 from statestore.archive.layout import BLOBS
 from statestore.archive.pins import pins
 from statestore.archive.snapshots import histories, history, mark_suspect, missing_files, read_manifest
-from statestore.changelog.topics import Topics
 from statestore.config import Settings
+from statestore.kafka.topics import Topics
 from statestore.partition.rollback import RollbackSpec, roll_back
 from statestore.partition.snapshots import publish_row
 from statestore.recovery import tail

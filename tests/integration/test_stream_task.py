@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
-from statestore.changelog.group import GroupOffset, commit_offsets
-from statestore.changelog.topics import OFFSETS_CONFIG, Topics
+from statestore.changelog.topic_settings import OFFSETS_CONFIG
 from statestore.definitions.fields import Engine
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import FencedError, StateStoreError
 from statestore.formats import checkpoint_file
 from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.kafka.groups import GroupOffset, commit_offsets
+from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition, input_offsets_topic
 from statestore.recovery import tail
 from statestore.reports import Action, Status

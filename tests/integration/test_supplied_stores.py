@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from statestore.changelog.writer import TransactionalWriter
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import DefinitionError
+from statestore.kafka.writer import TransactionalWriter
 from statestore.model import transactional_id
 from statestore.recovery.restore import restore
 from statestore.recovery.spec import RestoreSpec

@@ -12,14 +12,14 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Producer
 
-from statestore.changelog.group import GroupOffset, commit_offsets
-from statestore.changelog.topics import Topics
 from statestore.cli.selection import Where
 from statestore.discovery.applications import discover
 from statestore.discovery.known_store import KnownStore
 from statestore.discovery.known_stores_file import keep_known
 from statestore.errors import UnknownApplicationError
 from statestore.formats.commit_metadata import CommitMetadata, encode
+from statestore.kafka.groups import GroupOffset, commit_offsets
+from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition
 from tests.integration.broker import create_topic, unique
 

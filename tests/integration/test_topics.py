@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-from statestore.changelog.client import Admin
-from statestore.changelog.kept import keep_connections
-from statestore.changelog.topics import Topics
 from statestore.errors import KafkaUnavailableError
+from statestore.kafka.client import Admin
+from statestore.kafka.connection_pool import keep_connections
+from statestore.kafka.topics import Topics
 from tests.integration.broker import NO_BROKER, WAIT_S, create_topic, unique
 
 

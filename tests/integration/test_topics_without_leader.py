@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import KafkaUnavailableError, TopicMismatchError
+from statestore.kafka.topics import LogRange, Topics
 from statestore.model import TopicPartition
 from tests.integration.broker import create_topic, produce, unique
 

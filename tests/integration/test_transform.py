@@ -10,10 +10,10 @@ import pytest
 from statestore_jobs.planning import prepare
 
 from demo.damage import delete_directory
-from statestore.changelog.partitioner import partition_of
-from statestore.changelog.topics import Topics
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, InvalidStateError, LockedError, StateStoreError
+from statestore.kafka.partitioner import partition_of
+from statestore.kafka.topics import Topics
 from statestore.model import StoreFormat
 from statestore.partition.rollback import RollbackSpec, roll_back
 from statestore.partition.spec import StorePartitionSpec

@@ -12,13 +12,13 @@ from statestore_jobs.planning import prepare, task_specs
 
 from statestore.archive.cleanup import Retention
 from statestore.archive.layout import BLOBS
-from statestore.changelog.topics import Topics
 from statestore.cli.verification import exit_code
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.partitions import store_partition_specs
 from statestore.errors import InputError
+from statestore.kafka.topics import Topics
 from statestore.model import StoreFormat
 from statestore.recovery.archive_cleanup import clean_archive
 from statestore.recovery.many import plan_many

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from statestore.changelog.partitioner import partition_of
-from statestore.changelog.writer import TransactionalWriter
 from statestore.errors import FencedError, InputError
+from statestore.kafka.partitioner import partition_of
+from statestore.kafka.writer import TransactionalWriter
 from statestore.model import transactional_id
 from statestore.partition.quarantine import quarantined
 from statestore.recovery.restore import restore

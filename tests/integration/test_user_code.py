@@ -9,10 +9,10 @@ import pytest
 from statestore_jobs.planning import task_specs
 
 from demo.damage import flip_bit
-from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.definitions.fields import Engine
 from statestore.definitions.store import StoreDefinition
+from statestore.kafka.topics import Topics
 from statestore.model import StoreFormat
 from statestore.stores.key_value import KeyValueBytes
 from statestore.tasks import ProcessorContext, Record, ValueAndTimestamp

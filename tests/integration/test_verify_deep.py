@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from statestore.changelog.topics import LogRange
 from statestore.definitions.store import StoreDefinition
 from statestore.formats.offsets import STATUS_CLOSED
 from statestore.formats.timestamped_value import encode
 from statestore.formats.value_format import value_format
+from statestore.kafka.topics import LogRange
 from statestore.model import StoreFormat, TopicPartition
 from statestore.reports import Action, Contents, Status
 from statestore.statedir.seal import break_seal

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from statestore.changelog.topics import LogRange, Topics
 from statestore.formats.timestamped_value import encode
+from statestore.kafka.topics import LogRange, Topics
 from statestore.model import TopicPartition
 from statestore.reports import Action, Status
 from statestore.verification import check

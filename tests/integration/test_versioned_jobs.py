@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from statestore.changelog.topics import changelog_config
+from statestore.changelog.topic_settings import changelog_config
 from statestore.cli.store_rows import Serdes, read_rows
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.row_range import RowRange

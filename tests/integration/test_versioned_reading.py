@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from statestore.changelog.topics import changelog_config
+from statestore.changelog.topic_settings import changelog_config
 from statestore.definitions.store import StoreDefinition
 from statestore.stores.open import build_store
 from tests.integration.command_line import Ran, command_on

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from statestore.changelog.topics import changelog_config
+from statestore.changelog.topic_settings import changelog_config
 from statestore.recovery.restore import restore
 from statestore.recovery.snapshot_building import snapshot_from_log
 from statestore.reports import Status

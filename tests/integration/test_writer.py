@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from statestore.changelog.group import ConsumerGroup, GroupOffset
-from statestore.changelog.writer import AtLeastOnceWriter, TransactionalWriter
 from statestore.errors import FencedError, InputError, KafkaUnavailableError, TransactionTimedOutError
+from statestore.kafka.groups import ConsumerGroup, GroupOffset
+from statestore.kafka.writer import AtLeastOnceWriter, TransactionalWriter
 from statestore.model import TopicPartition
 from tests.integration import broker
 from tests.integration.broker import NO_BROKER, T0, consume

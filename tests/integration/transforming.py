@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from statestore import clock
-from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.discovery.partitions import store_partition_specs
+from statestore.kafka.topics import Topics
 from statestore.metastore.adoption import adoption_hooks
 from statestore.metastore.metastore import Metastore
 from statestore.model import StoreFormat

@@ -22,8 +22,8 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from demo.kafka_jars import KAFKA_VERSION, JarSet, fetch_jars
 from demo.processes import Processes, ServiceError, ServiceProcess, wait_until
-from statestore.changelog.client import client_config
-from statestore.changelog.topics import Topics
+from statestore.kafka.client import client_config
+from statestore.kafka.topics import Topics
 from statestore.model import StoreFormat, TopicPartition
 
 _HERE = Path(__file__).parent

@@ -18,12 +18,12 @@ from typing import Any
 from kafka_streams import Command, KafkaStreams, Row, Store, StorePartition
 
 from demo.processes import wait_until
-from statestore.changelog.reader import LogReader
-from statestore.changelog.topics import Topics
-from statestore.changelog.writer import TransactionalWriter
+from statestore.changelog.reader import ChangelogReader
 from statestore.definitions.store import StoreDefinition
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.formats.value_format import COLUMN_FAMILIES
+from statestore.kafka.topics import Topics
+from statestore.kafka.writer import TransactionalWriter
 from statestore.model import StoreFormat, TaskId, TopicPartition, changelog_topic
 from statestore.partition.replay import replay
 from statestore.statedir.paths import TaskPaths
@@ -143,7 +143,7 @@ class SharedState:
         changelog = self.changelog(part)
         servers = self.app.bootstrap_servers
         log = Topics(servers).log_ranges([changelog])[changelog]
-        with self.opened(part) as store, LogReader(servers, changelog) as reader:
+        with self.opened(part) as store, ChangelogReader(servers, changelog) as reader:
             replay(store, reader, log.start, log.last_stable)
 
     def change(self, part: StorePartition, changes: Callable[[Any], None], timestamp: int, position: int) -> None:
@@ -184,7 +184,7 @@ class SharedState:
     def _logged_offsets(self, part: StorePartition) -> list[int]:
         changelog = self.changelog(part)
         log = Topics(self.app.bootstrap_servers).log_ranges([changelog])[changelog]
-        with LogReader(self.app.bootstrap_servers, changelog) as reader:
+        with ChangelogReader(self.app.bootstrap_servers, changelog) as reader:
             batches = reader.read(log.start, log.last_stable)
             return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
 

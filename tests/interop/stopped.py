@@ -10,12 +10,12 @@ from typing import Any, Self
 
 from kafka_streams import KafkaStreams, Store
 
-from statestore.changelog.topics import Topics
 from statestore.cli.known_stores import keep
 from statestore.cli.restore_selection import stores_to_restore
 from statestore.cli.selection import Chosen, PartitionSelection, Where, choose
 from statestore.cli.verification import rows_without_work, verify_all
 from statestore.definitions.fields import Guarantee
+from statestore.kafka.topics import Topics
 from statestore.reports import RestoreRow, VerifyRow
 from statestore.verification.options import Depth, VerifyOptions
 from tests.integration.restored import restored_here

@@ -23,10 +23,10 @@ from kafka_streams import (
 )
 from shared_state import described, random_commands, recent
 
-from statestore.changelog.topics import Topics
 from statestore.cli.restore_selection import stores_to_restore
 from statestore.cli.selection import Chosen, PartitionSelection, Where, choose
 from statestore.cli.verification import verify_all
+from statestore.kafka.topics import Topics
 from statestore.reports import Status
 from statestore.verification.options import Depth, VerifyOptions
 from tests.integration.broker import T0

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from kafka_streams import Command, Driver, KafkaStreams, Store, StorePartition
 
-from statestore.changelog.partitioner import partition_of
 from statestore.cli.selection import Where
 from statestore.definitions.application import ApplicationDefinition
 from statestore.discovery.partitions import store_partition_specs
+from statestore.kafka.partitioner import partition_of
 from statestore.model import StoreFormat
 from statestore.reports import Status
 from statestore.verification.check import verify

@@ -21,13 +21,13 @@ import pytest
 from kafka_streams import EVERY_KIND, Command, KafkaStreams
 from shared_state import contents_of
 
-from statestore.changelog.topics import Topics
 from statestore.cli.app import main
 from statestore.cli.restore_selection import stores_to_restore
 from statestore.cli.selection import Chosen, PartitionSelection, Where, choose
 from statestore.cli.verification import exit_code, rows_without_work, verify_all
 from statestore.discovery.applications import WithoutLock, discover
 from statestore.errors import InputError, LockedError, TopicMismatchError, UnknownApplicationError, UnknownStoreError
+from statestore.kafka.topics import Topics
 from statestore.reports import Action, Status, VerifyRow
 from statestore.verification.options import Depth, VerifyOptions
 from tests.integration.broker import T0, create_topic, produce

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 from kafka_streams import Command, Driver, KafkaStreams, Layout, Store
 
-from statestore.changelog.topics import Topics
 from statestore.cli.selection import Chosen, PartitionSelection, Where, choose
 from statestore.cli.verification import exit_code, rows_without_work, verify_all
 from statestore.discovery.store import NOT_JUDGED
+from statestore.kafka.topics import Topics
 from statestore.model import StoreFormat, changelog_topic
 from statestore.reports import Status
 from statestore.verification.options import VerifyOptions

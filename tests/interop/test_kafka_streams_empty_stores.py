@@ -9,9 +9,9 @@ import pytest
 from kafka_streams import Command, KafkaStreams, Store, StorePartition
 from shared_state import described
 
-from statestore.changelog.topics import Topics
 from statestore.cli.restore_selection import stores_to_restore
 from statestore.cli.selection import PartitionSelection, Where, choose
+from statestore.kafka.topics import Topics
 from statestore.model import StoreFormat
 from statestore.partition.spec import StorePartitionSpec
 from tests.integration.broker import T0

@@ -32,7 +32,6 @@ from kafka_streams import (
 
 from demo.processes import ServiceError
 from statestore import clock
-from statestore.changelog.topics import Topics
 from statestore.cli import known_stores
 from statestore.cli.restore_selection import stores_to_restore
 from statestore.cli.selection import Chosen, PartitionSelection, Where, choose
@@ -40,6 +39,7 @@ from statestore.cli.verification import exit_code, verify_all
 from statestore.errors import InputError, UnknownStoreError
 from statestore.formats.timestamped_value import encode
 from statestore.formats.value_format import TIMESTAMPED_COLUMN_FAMILY
+from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition
 from statestore.reports import Action, Loss, RestoreRow, Status, VerifyRow
 from statestore.stores.rocksdb import RocksDB, column_families

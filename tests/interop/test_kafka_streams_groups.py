@@ -10,9 +10,9 @@ from kafka_streams import Command, KafkaStreams, Store
 from stopped import Stopped
 
 from demo.kafka_jars import KAFKA_VERSION
-from statestore.changelog.streams_group import streams_group
 from statestore.cli.restore_selection import stores_to_restore
 from statestore.errors import InputError
+from statestore.kafka.streams_group import streams_group
 from statestore.model import changelog_topic
 from tests.integration.broker import T0
 from tests.integration.restored import restored_here

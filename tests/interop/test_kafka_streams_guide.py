@@ -21,9 +21,9 @@ from confluent_kafka import Producer
 from kafka_streams import Driver
 
 from demo.processes import wait_until
-from statestore.changelog.group import committed_offsets
-from statestore.changelog.topics import Topics
 from statestore.errors import InputError
+from statestore.kafka.groups import committed_offsets
+from statestore.kafka.topics import Topics
 from tests.documents import in_bash, to_run
 from tests.session.broker import running_broker
 

@@ -16,11 +16,11 @@ import pytest
 from kafka_streams import Command, KafkaStreams, Store, StorePartition
 from shared_state import NOTES, SharedState, recent
 
-from statestore.changelog.topics import Topics
 from statestore.cli.restore_selection import stores_to_restore
 from statestore.cli.selection import Chosen, PartitionSelection, Where, choose
 from statestore.cli.verification import verify_all
 from statestore.formats.headers_value import AggregationWithHeaders, ValueTimestampHeaders, decode, encode
+from statestore.kafka.topics import Topics
 from statestore.model import StoreFormat
 from statestore.reports import Action, Status, VerifyRow
 from statestore.stores.api import Windowed

@@ -20,9 +20,9 @@ from kafka_streams import (
 )
 from shared_state import T0
 
-from statestore.changelog.topics import Topics
 from statestore.cli.selection import PartitionSelection, Where, choose
 from statestore.definitions.fields import Guarantee
+from statestore.kafka.topics import Topics
 from statestore.model import StoreFormat, changelog_topic
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Status, VerifyRow

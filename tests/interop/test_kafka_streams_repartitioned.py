@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from kafka_streams import EVERY_KIND, Command, KafkaStreams, Row, Store, StorePartition
 
-from statestore.changelog.partitioner import partition_of
-from statestore.changelog.topics import Topics
 from statestore.cli.selection import PartitionSelection, Where, choose
 from statestore.cli.verification import verify_all
+from statestore.kafka.partitioner import partition_of
+from statestore.kafka.topics import Topics
 from statestore.model import StoreFormat, TopicPartition
 from statestore.reports import Status
 from statestore.verification.options import VerifyOptions

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from kafka_streams import EVERY_KIND, Command, Contents, KafkaStreams, Row, Store, StorePartition
 
-from statestore.changelog.topics import Topics
 from statestore.cli.selection import PartitionSelection, Where, choose
 from statestore.cli.verification import verify_all
+from statestore.kafka.topics import Topics
 from statestore.model import StoreFormat
 from statestore.reports import Status
 from statestore.verification.options import VerifyOptions

@@ -16,11 +16,11 @@ import pytest
 from kafka_streams import EVERY_KIND, Command, Contents, KafkaStreams, Row, StorePartition
 from shared_state import described, random_commands, recent
 
-from statestore.changelog.topics import Topics
 from statestore.cli.restore_selection import stores_to_restore
 from statestore.cli.selection import Chosen, PartitionSelection, Where, choose
 from statestore.cli.verification import rows_without_work, verify_all
 from statestore.errors import InputError
+from statestore.kafka.topics import Topics
 from statestore.reports import RestoreRow, Status
 from statestore.verification.options import Depth, VerifyOptions
 from tests.integration.broker import T0

@@ -10,11 +10,11 @@ import pytest
 from kafka_streams import OLDER_VERSIONS, Command, Driver, KafkaStreams, Store, other_driver
 from shared_state import contents_of
 
-from statestore.changelog.topics import Topics
 from statestore.cli import known_stores
 from statestore.cli.restore_selection import stores_to_restore
 from statestore.cli.selection import Chosen, PartitionSelection, Where, choose
 from statestore.cli.verification import rows_without_work, verify_all
+from statestore.kafka.topics import Topics
 from statestore.model import StoreFormat
 from statestore.recovery.restore import restore
 from statestore.recovery.spec import RestoreSpec

@@ -25,10 +25,10 @@ from kafka_streams import (
     other_driver,
 )
 
-from statestore.changelog.topics import Topics
 from statestore.cli.restore_selection import stores_to_restore
 from statestore.cli.selection import PartitionSelection, Where, choose
 from statestore.discovery.store import DiscoveredStore
+from statestore.kafka.topics import Topics
 from tests.integration.broker import T0, create_topic, produce
 from tests.integration.restored import restored_here
 

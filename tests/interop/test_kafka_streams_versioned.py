@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from kafka_streams import Command, Contents, KafkaStreams, Row, Store, StorePartition
 
-from statestore.changelog.topics import Topics, changelog_config
+from statestore.changelog.topic_settings import changelog_config
 from statestore.cli.restore_selection import stores_to_restore
 from statestore.cli.selection import Chosen, PartitionSelection, Where, choose
 from statestore.cli.verification import verify_all
@@ -21,6 +21,7 @@ from statestore.errors import UnknownFormatError
 from statestore.formats import versioned_row as layout
 from statestore.formats.offsets import STATUS_CLOSED
 from statestore.formats.versioned_row import LATEST, row_key
+from statestore.kafka.topics import Topics
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Status, VerifyRow
 from statestore.rewrite.changelog_writing import write_changelog

@@ -7,8 +7,8 @@ import pytest
 from typer.main import get_command
 
 from statestore.cli.app import app
-from statestore.config import KAFKA_CONFIG
 from statestore.objects.credentials import ARCHIVE_CONFIG
+from statestore.private_config import KAFKA_CONFIG
 from tests.kubernetes.manifests import Manifest, composed, of_kind
 
 

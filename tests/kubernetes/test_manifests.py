@@ -10,9 +10,10 @@ import kubernetes_validate
 import pytest
 
 from statestore import errors
-from statestore.config import KAFKA_CONFIG, load_settings
+from statestore.config import load_settings
 from statestore.objects.credentials import ARCHIVE_CONFIG
 from statestore.objects.path import ObjectPath
+from statestore.private_config import KAFKA_CONFIG
 from statestore.requests.arguments import add_arguments, from_namespace
 from statestore.requests.maintenance import MaintenanceRequest
 from statestore.requests.process import ProcessRequest

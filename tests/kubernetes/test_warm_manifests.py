@@ -11,9 +11,9 @@ import yaml
 from typer.main import get_command
 
 from statestore.cli.app import app
-from statestore.config import KAFKA_CONFIG
 from statestore.discovery.shapes_file import StoreShapeRow
 from statestore.objects.credentials import ARCHIVE_CONFIG
+from statestore.private_config import KAFKA_CONFIG
 from tests.documents import text_of
 from tests.kubernetes.manifests import ROOT, Manifest, composed, of_kind
 

@@ -15,9 +15,9 @@ from statestore.archive.layout import StoreDirectory
 from statestore.archive.manifest import Manifest
 from statestore.archive.snapshots import History, Listed
 from statestore.changelog.epochs import Continuity, LogComparison
-from statestore.changelog.topics import LogRange
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import ArchiveUnavailableError
+from statestore.kafka.topics import LogRange
 from statestore.model import TaskId, TopicPartition
 from statestore.partition.archived import ArchivedStore
 from statestore.partition.facts import (

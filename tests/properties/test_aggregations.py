@@ -16,10 +16,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from statestore.changelog.reader import SCHEMA
 from statestore.definitions.aggregation import AggregationDefinition, Sessions, TimeWindows
 from statestore.definitions.store import StoreDefinition
 from statestore.formats import session_key, window_key
+from statestore.kafka.record_columns import SCHEMA
 from statestore.model import StoreFormat, TaskId, TopicPartition
 from statestore.stores.api import StoreContext
 from statestore.stores.open import build_store

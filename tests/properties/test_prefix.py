@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statestore.bulk.routing import Routing
-from statestore.changelog.columns import batch_of
+from statestore.kafka.record_columns import batch_of
 from statestore.model import StoreFormat
 from statestore.stores.scan import STORED_SCHEMA
 from statestore.verification.proof.key_table import KeyTable

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statestore.bulk.versions import LoggedVersion, OffsetRecord, folded
-from statestore.changelog.topics import LogRange
+from statestore.kafka.topics import LogRange
 from statestore.stores.versioned import RawVersion
 from statestore.verification.proof.prefix import Prefix
 from statestore.verification.proof.versioned import VersionRows

@@ -14,10 +14,10 @@ from statestore_jobs import python_daemon
 from statestore_jobs.sources.register import register
 
 from demo.processes import wait_until
-from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
+from statestore.kafka.topics import Topics
 from statestore.model import StoreFormat
 from tests.spark.logged_store import LoggedStore
 

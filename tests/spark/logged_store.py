@@ -9,13 +9,13 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 
 from demo.processes import wait_until
-from statestore.changelog.reader import LogReader
-from statestore.changelog.topics import Topics
-from statestore.changelog.writer import TransactionalWriter
+from statestore.changelog.reader import ChangelogReader
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.kafka.topics import Topics
+from statestore.kafka.writer import TransactionalWriter
 from statestore.model import StorePartition, TaskId
 from statestore.statedir.paths import TaskPaths
 from statestore.stores.open import open_key_value_store
@@ -79,7 +79,7 @@ class LoggedStore:
         changelog = self.part(partition).changelog
         end = Topics(self.settings.bootstrap_servers).log_ranges([changelog])[changelog].last_stable
         store = open_key_value_store(self.definition, self.directory(partition))
-        with LogReader(self.settings.bootstrap_servers, changelog) as reader:
+        with ChangelogReader(self.settings.bootstrap_servers, changelog) as reader:
             offset = None
             for messages in reader.read_messages(0, end):
                 for message in messages:

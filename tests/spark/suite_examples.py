@@ -9,7 +9,7 @@ from typing import Any
 
 from statestore_expectations.suites import SUITES
 
-from statestore.changelog.partitioner import partition_of
+from statestore.kafka.partitioner import partition_of
 
 PARTITIONS = 2
 HOUR = 3_600_000

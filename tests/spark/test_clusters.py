@@ -12,7 +12,7 @@ import pytest
 from statestore.archive.archive import ArchiveSpec
 from statestore.archive.layout import BUILDS, StoreDirectory
 from statestore.archive.snapshots import History, histories
-from statestore.changelog.topics import Topics
+from statestore.kafka.topics import Topics
 from statestore.reports import ProcessReport, RestoreReport, Status, VerifyReport, read_report
 from tests.archive.s3 import BUCKET, running_s3
 from tests.archive.s3 import environment as s3_environment
@@ -255,7 +255,7 @@ from statestore_jobs.nodes import run_here
 from statestore_jobs.parallel import run_each
 from statestore_jobs.planning import task_specs
 
-from statestore.changelog.topics import Topics
+from statestore.kafka.topics import Topics
 from statestore.config import load_settings
 from statestore.metastore.metastore import Metastore
 from statestore.reports import ProcessRow

@@ -12,9 +12,9 @@ from statestore_expectations.runner import Verdict, validate_store
 from statestore_expectations.suggest import suggest
 from statestore_expectations.suites import load_suite
 
-from statestore.changelog.partitioner import partition_of
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError
+from statestore.kafka.partitioner import partition_of
 from tests.spark.suite_examples import HOUR, NOON, PARTITIONS
 
 Row = tuple[Any, ...]

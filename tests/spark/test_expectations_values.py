@@ -10,7 +10,7 @@ from statestore_expectations import partitioner
 from statestore_expectations.custom import ExpectStoreKeysToBeInTheirPartition, ExpectStoreValuesToParse
 from statestore_expectations.views import with_readable
 
-from statestore.changelog.partitioner import partition_of
+from statestore.kafka.partitioner import partition_of
 
 _DDL = "partition INT, key BINARY, value BINARY, timestamp LONG"
 _SCHEMA = (

@@ -19,9 +19,9 @@ from statestore_jobs.sources.changelog_fold import folded
 from statestore_jobs.sources.changelog_ranges import Bounds, LogPart, parts_of
 
 from statestore.bulk.routing import Routing
-from statestore.changelog.reader import SCHEMA
 from statestore.definitions.store import StoreDefinition
 from statestore.formats import session_key, timestamped_value, window_key
+from statestore.kafka.record_columns import SCHEMA
 from statestore.model import StoreFormat, TopicPartition
 from tests.integration.broker import T0, transaction
 from tests.integration.kinds import MINUTE, STORES, changes, logged, stored

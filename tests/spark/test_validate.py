@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 from statestore_jobs import frames, validate
 from statestore_jobs.source_frames import read_offset
 
-from statestore.changelog.topics import LogRange, Topics
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
@@ -22,6 +21,7 @@ from statestore.durable import write_durably
 from statestore.errors import InputError, LockedError, UnknownApplicationError, UnknownStoreError
 from statestore.formats.offsets import STATUS_CLOSED
 from statestore.formats.value_format import value_format
+from statestore.kafka.topics import LogRange, Topics
 from statestore.kinds.known import BUILT_IN
 from statestore.model import StoreFormat, StoreSelector, TaskId, TopicPartition
 from statestore.partition.spec import StorePartitionSpec

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from statestore_jobs import validate
 
-from statestore.changelog.topics import changelog_config
+from statestore.changelog.topic_settings import changelog_config
 from statestore.config import Settings
 from statestore.formats import versioned_row as layout
 from statestore.formats.offsets import STATUS_CLOSED

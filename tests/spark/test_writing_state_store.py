@@ -11,9 +11,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from statestore.changelog.partitioner import partition_of
-from statestore.changelog.topics import Topics, changelog_config
+from statestore.changelog.topic_settings import changelog_config
 from statestore.definitions.store import StoreDefinition
+from statestore.kafka.partitioner import partition_of
+from statestore.kafka.topics import Topics
 from statestore.metastore.metastore import Metastore
 from statestore.partition.quarantine import last_replaced
 from statestore.recovery.restore import restore

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 import pytest
 from confluent_kafka import KafkaError
 
-from statestore.changelog import leaders
+from statestore.kafka import leaders
 from statestore.model import TopicPartition
 
 A = TypeVar("A")

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.changelog.reader import SCHEMA
 from statestore.definitions.store import StoreDefinition
+from statestore.kafka.record_columns import SCHEMA
 from statestore.model import TaskId, TopicPartition
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 

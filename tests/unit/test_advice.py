@@ -10,9 +10,9 @@ import pytest
 
 from statestore.advice import NO_ACTION, Situation, Target, advice, message, of_action
 from statestore.archive.archive import ArchiveSpec
-from statestore.changelog.topics import LogRange
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import StateStoreError
+from statestore.kafka.topics import LogRange
 from statestore.model import TaskId
 from statestore.partition.advice import LostLog, advise, situation
 from statestore.partition.facts import RebuildLoss

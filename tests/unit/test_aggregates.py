@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from statestore.changelog.reader import SCHEMA
 from statestore.definitions.aggregation import AggregationDefinition, Sessions, TimeWindows
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import DefinitionError
 from statestore.formats import session_key, window_key
+from statestore.kafka.record_columns import SCHEMA
 from statestore.model import TaskId
 from statestore.stores.api import StoreContext
 from statestore.stores.open import build_store

@@ -9,10 +9,10 @@ import pyarrow.compute as pc
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
-from statestore.changelog.record_headers import with_headers
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import DefinitionError, InputError, ProcessingError
+from statestore.kafka.record_headers import with_headers
 from statestore.model import TaskId, TopicPartition
 from statestore.stores.api import StoreContext
 from statestore.stores.arrow import ArrowStore

@@ -207,7 +207,7 @@ from pathlib import Path
 from statestore.bulk.databases import write_databases
 from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import RunWriter
-from statestore.changelog.columns import batch_of
+from statestore.kafka.record_columns import batch_of
 from statestore.definitions.store import StoreDefinition
 from statestore.model import TopicPartition
 

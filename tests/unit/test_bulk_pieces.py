@@ -16,8 +16,8 @@ from statestore.bulk.digest import Digest
 from statestore.bulk.pieces import choose_cuts, cut_runs, require_piece
 from statestore.bulk.run_file import RunFacts, write_run
 from statestore.bulk.runs import merged
-from statestore.changelog.reader import SCHEMA
 from statestore.errors import StoreCorruptedError
+from statestore.kafka.record_columns import SCHEMA
 from statestore.model import StoreFormat
 from tests.session.examples import examples
 

@@ -18,8 +18,8 @@ from statestore.bulk import merging as merge_module
 from statestore.bulk.last_records import LastRecords
 from statestore.bulk.run_file import read_facts
 from statestore.bulk.runs import RunWriter, finished_runs, merge_passes, merged, sorted_records
-from statestore.changelog.reader import SCHEMA
 from statestore.errors import DiskSpaceError, InvalidStateError, StoreAccessError, StoreCorruptedError
+from statestore.kafka.record_columns import SCHEMA
 from tests.session.examples import examples
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from samples import store_partition
 
-from statestore.changelog.group import GroupOffset
-from statestore.changelog.topics import LogRange, Topic
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery import changelogs
 from statestore.discovery.changelogs import changelog_spec, is_input, log_ranges, processed
 from statestore.errors import InputOffsetError
+from statestore.kafka.groups import GroupOffset
+from statestore.kafka.topics import LogRange, Topic
 from statestore.model import TaskId, TopicPartition
 from statestore.partition.spec import ChangelogSpec
 

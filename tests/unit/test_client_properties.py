@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from statestore.changelog.client import client_config
-from statestore.changelog.client_properties import checked_properties
-from statestore.changelog.secure_connection import can_fetch
 from statestore.errors import InputError
+from statestore.kafka.client import client_config
+from statestore.kafka.client_properties import checked_properties
+from statestore.kafka.secure_connection import can_fetch
 
 CANARY = "canary-5f2c"
 PLAIN = {

@@ -10,8 +10,9 @@ import pytest
 
 from statestore import config
 from statestore.archive.upload import MOST_S
-from statestore.config import Settings, load_directories, load_settings, read_kafka_config
+from statestore.config import Settings, load_directories, load_settings
 from statestore.errors import InputError
+from statestore.private_config import read_kafka_config
 
 WHOLE = {
     "STATESTORE_BOOTSTRAP_SERVERS": "localhost:9092",

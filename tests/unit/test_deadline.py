@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from statestore.changelog import group, reader, validating_consumer
-from statestore.changelog.deadline import call_within, close_consumer
-from statestore.changelog.writer import TransactionalWriter
 from statestore.errors import KafkaUnavailableError
+from statestore.kafka import groups, reader, validating_consumer
+from statestore.kafka.deadline import call_within, close_consumer
+from statestore.kafka.writer import TransactionalWriter
 from statestore.model import TopicPartition
 
 NOWHERE = "127.0.0.1:1"
@@ -93,7 +93,7 @@ def test_a_consumer_that_closes_is_closed_when_the_call_returns(caplog: pytest.L
 
 def leave_group() -> None:
     """Make a consumer group, and leave it."""
-    with group.ConsumerGroup(NOWHERE, "group"):
+    with groups.ConsumerGroup(NOWHERE, "group"):
         pass
 
 
@@ -113,7 +113,7 @@ def leave_validation() -> None:
 
 @pytest.mark.parametrize(
     ("module", "leave"),
-    [(group, leave_group), (reader, leave_reader), (validating_consumer, leave_validation)],
+    [(groups, leave_group), (reader, leave_reader), (validating_consumer, leave_validation)],
     ids=["group", "reader", "validation"],
 )
 def test_no_user_of_a_consumer_hangs_in_its_close(
@@ -131,9 +131,9 @@ def test_offsets_are_not_taken_for_sent_whatever_was_raised(monkeypatch: pytest.
     def fail(*_: object) -> None:
         raise SystemError("returned NULL without setting an exception")
 
-    with group.ConsumerGroup(NOWHERE, "group") as consumer:
+    with groups.ConsumerGroup(NOWHERE, "group") as consumer:
         monkeypatch.setattr(consumer, "metadata", lambda: None)
         writer = TransactionalWriter(NOWHERE, "writer", LONG_S)
         monkeypatch.setattr(writer, "_producer", SimpleNamespace(send_offsets_to_transaction=fail))
         with pytest.raises(SystemError):
-            writer.send_offsets(consumer, {PARTITION: group.GroupOffset(1)})
+            writer.send_offsets(consumer, {PARTITION: groups.GroupOffset(1)})

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from peers import Play, each_passing, framed, playing
 
-from statestore.changelog.epoch_ends import EpochEnd, ask_epoch_ends
 from statestore.changelog.epochs import Continuity, LastEpoch, LogComparison, LogEnd, compared, last_epochs, validated
-from statestore.changelog.topics import LogRange, LogStart
 from statestore.errors import KafkaUnavailableError, TopicMismatchError
+from statestore.kafka.epoch_ends import EpochEnd, ask_epoch_ends
+from statestore.kafka.topics import LogRange, LogStart
 from statestore.model import TopicPartition
 from tests.session.examples import examples
 

@@ -22,10 +22,10 @@ from statestore_expectations.suites import SUITES, bound, load_suite, title
 from statestore_expectations.views import CHANGELOG_VIEW, COMPARISON_VIEW, READABLE, STORE_VIEW
 from statestore_jobs.frames import log_end
 
-from statestore.changelog.partitioner import partition_of
-from statestore.changelog.topics import LogRange
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError
+from statestore.kafka.partitioner import partition_of
+from statestore.kafka.topics import LogRange
 from tests.documents import text_of
 
 _RULE = "expect_store_rows_to_satisfy"

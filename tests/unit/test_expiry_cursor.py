@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from statestore.changelog.reader import SCHEMA
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
+from statestore.kafka.record_columns import SCHEMA
 from statestore.model import StoreFormat
 from statestore.statedir.record import ExpiryCursor
 from statestore.tasks import ProcessorContext, Record, ValueAndTimestamp, ValueTimestampHeaders

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from statestore.changelog.topics import LogRange
 from statestore.cli import repeated_runs
 from statestore.errors import KafkaUnavailableError
+from statestore.kafka.topics import LogRange
 from statestore.partition.spec import ChangelogSpec
 from statestore.verification.live import pace
 from statestore.verification.live.confirmation import DELIVERED_S, Seen, confirmed

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import store_partition
 
-from statestore.changelog.topics import LogRange
+from statestore.kafka.topics import LogRange
 from statestore.partition.facts import LastKnown, LogFacts
 from statestore.partition.verdict import rebuild_loss
 from statestore.reports import Loss, Status

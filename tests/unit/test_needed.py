@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from statestore.changelog.topics import LogRange
+from statestore.kafka.topics import LogRange
 from statestore.partition.needed_offsets import advanced_need, recorded_need
 from statestore.statedir.record import StoreRecord
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from statestore.changelog.reader import SCHEMA
 from statestore.errors import StoreCorruptedError
 from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY, TIMESTAMPED_COLUMN_FAMILY
+from statestore.kafka.record_columns import SCHEMA
 from statestore.sst.layout import OtherLayoutError
 from statestore.sst.writer import SstFiles
 from statestore.stores.manifest import check_manifest, database_identity

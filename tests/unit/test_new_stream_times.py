@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from statestore.changelog.group import GroupOffset
 from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import CommitMetadata
+from statestore.kafka.groups import GroupOffset
 from statestore.rewrite.group_offsets import stream_times
 
 

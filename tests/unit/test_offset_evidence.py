@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from statestore.changelog.group import GroupOffset
 from statestore.changelog.input_offsets import Continuation, continuation, is_confirmed, stamped
 from statestore.formats import commit_metadata, input_offset
 from statestore.formats.commit_metadata import CommitMetadata
 from statestore.formats.input_offset import InputOffset
+from statestore.kafka.groups import GroupOffset
 
 TOPIC = "topic-id"
 OFFSETS = st.builds(

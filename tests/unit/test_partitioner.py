@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from statestore.changelog.partitioner import murmur2, partition_of
+from statestore.kafka.partitioner import murmur2, partition_of
 
 #: From Kafka's own UtilsTest.testMurmur2.
 KNOWN = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
-from statestore.changelog.record_headers import with_headers
 from statestore.errors import DefinitionError, InputError, UnknownStoreError
+from statestore.kafka.record_headers import with_headers
 from statestore.model import TopicPartition
 from statestore.tasks.input_records import InputRecords
 from statestore.tasks.processor import Record, load_key, load_processor

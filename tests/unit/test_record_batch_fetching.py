@@ -13,14 +13,14 @@ from confluent_kafka import KafkaError
 from peers import Peer, Play, each_passing, framed, playing
 from test_record_batches import BATCH, ROWS, encoded
 
-from statestore.changelog import (
+from statestore.changelog.compaction_gaps import holes
+from statestore.errors import KafkaUnavailableError, StoreBehindLogStartError, TopicMismatchError
+from statestore.kafka import (
     record_kernels,  # noqa: F401  # else short ranges go through librdkafka
     stall,
 )
-from statestore.changelog.compaction_gaps import holes
-from statestore.changelog.partition_fetcher import PartitionFetcher
-from statestore.changelog.reader import LogReader, first_offsets
-from statestore.errors import KafkaUnavailableError, StoreBehindLogStartError, TopicMismatchError
+from statestore.kafka.partition_fetcher import PartitionFetcher
+from statestore.kafka.reader import LogReader, first_offsets
 from statestore.model import TopicPartition
 
 PARTITION = TopicPartition("log", 3)

@@ -17,18 +17,11 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from numba.core import caching
 
-from statestore.changelog.columns import SCHEMA, decode
-from statestore.changelog.compression import GZIP, LZ4, SNAPPY, ZSTD, Bytes
-from statestore.changelog.record_batch import (
-    SLACK,
-    AbortedTransaction,
-    OldFormatError,
-    delivered,
-    first_record,
-    split,
-)
 from statestore.compiled.loops import compiled
 from statestore.errors import LogCorruptedError
+from statestore.kafka.compression import GZIP, LZ4, SNAPPY, ZSTD, Bytes
+from statestore.kafka.record_batch import SLACK, AbortedTransaction, OldFormatError, delivered, first_record, split
+from statestore.kafka.record_columns import SCHEMA, decode
 from statestore.model import TopicPartition
 
 PARTITION = TopicPartition("log", 3)

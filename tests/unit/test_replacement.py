@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from samples import CHANGELOG, store_partition
 
-from statestore.changelog.topics import LogRange
 from statestore.definitions.store import StoreDefinition
 from statestore.durable import write_durably
+from statestore.kafka.topics import LogRange
 from statestore.partition import replacement
 from statestore.partition.replacement import clear_built, has_lost_none, may_follow, may_lack_versions
 from statestore.partition.spec import GLOBAL_TASK

@@ -11,10 +11,10 @@ from samples import CHANGELOG, TIMESTAMPED, contents, store_partition
 
 from statestore.archive.archive import ArchiveSpec
 from statestore.bulk.routing import Routing
-from statestore.changelog.topics import LogRange
 from statestore.durable import write_durably
 from statestore.errors import DiskSpaceError, InputError, KafkaUnavailableError, LockedError, TopicMismatchError
 from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.kafka.topics import LogRange
 from statestore.partition.facts import DiskFacts, Facts, LogFacts, RebuildLoss
 from statestore.partition.plan import Refusal, Request, needed
 from statestore.partition.spec import GLOBAL_TASK

@@ -16,10 +16,10 @@ from statestore.archive.layout import StoreDirectory
 from statestore.archive.snapshots import History, Listed
 from statestore.bulk.routing import Routing
 from statestore.bulk.runs import RunWriter
-from statestore.changelog.topics import LogRange
 from statestore.definitions.store import StoreDefinition
 from statestore.durable import write_durably
 from statestore.errors import DiskSpaceError, TopicMismatchError
+from statestore.kafka.topics import LogRange
 from statestore.model import TaskId, TopicPartition
 from statestore.partition.facts import (
     ArchiveFacts,
@@ -380,7 +380,7 @@ class Log:
 @pytest.fixture
 def log(monkeypatch):
     monkeypatch.setattr(Log, "opened", [])
-    monkeypatch.setattr(disk_space, "LogReader", Log)
+    monkeypatch.setattr(disk_space, "ChangelogReader", Log)
     return Log
 
 

@@ -11,8 +11,8 @@ import pytest
 from samples import CHANGELOG, store_partition
 
 from statestore.changelog import brokers_clock
-from statestore.changelog.topics import LogRange
 from statestore.errors import StoreBehindLogStartError, StoreCorruptedError, TopicMismatchError
+from statestore.kafka.topics import LogRange
 from statestore.partition.facts import DiskFacts, Facts, LogFacts, RebuildLoss
 from statestore.partition.replacement import require_tombstones
 from statestore.partition.verdict import Verdict

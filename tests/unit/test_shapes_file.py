@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from statestore.changelog.topics import Topic
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.known_store import KnownStore
 from statestore.discovery.shapes_file import read_shapes, shape_rows, with_shapes
 from statestore.errors import InputError
+from statestore.kafka.topics import Topic
 
 WINDOW = {
     "application": "app",

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statestore.changelog.reader import SCHEMA
 from statestore.errors import StoreCorruptedError
 from statestore.formats.timestamped_value import ValueAndTimestamp, encode
+from statestore.kafka.record_columns import SCHEMA
 from statestore.model import StoreFormat
 from statestore.sst.layout import OtherLayoutError
 from statestore.sst.reader import rows_of

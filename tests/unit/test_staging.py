@@ -8,10 +8,10 @@ from samples import CHANGELOG, batches
 from statestore.bulk.routing import Routing
 from statestore.bulk.runs import RunWriter
 from statestore.changelog.epochs import LogEnd
-from statestore.changelog.topics import LogRange
 from statestore.durable import write_durably
 from statestore.errors import LockedError
 from statestore.formats import checkpoint_file
+from statestore.kafka.topics import LogRange
 from statestore.model import TopicPartition
 from statestore.partition.replacement import clear_built
 from statestore.recovery.staging import BuildPlan, OffsetRange, Staging, cut, misfit, next_offsets

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statestore.changelog.standing import next_offset, standing
-from statestore.changelog.topics import LogRange
+from statestore.kafka.topics import LogRange
 from statestore.reports import Status
 
 DAY_MS = 86_400_000

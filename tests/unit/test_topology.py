@@ -7,9 +7,9 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statestore.changelog.record_headers import with_headers
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import KafkaUnavailableError, ProcessingError
+from statestore.kafka.record_headers import with_headers
 from statestore.model import TaskId, TopicPartition
 from statestore.stores.api import StoreContext
 from statestore.stores.open import build_store

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from statestore.changelog.client import translate
 from statestore.errors import (
     FencedError,
     InputError,
@@ -14,6 +13,7 @@ from statestore.errors import (
     StateStoreError,
     TopicMismatchError,
 )
+from statestore.kafka.client import translate
 
 
 @pytest.mark.parametrize(

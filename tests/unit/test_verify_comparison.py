@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statestore.changelog.reader import SCHEMA
 from statestore.errors import StoreCorruptedError
 from statestore.formats.timestamped_value import encode
+from statestore.kafka.record_columns import SCHEMA
 from statestore.model import StoreFormat
 from statestore.stores.scan import STORED_SCHEMA
 from statestore.verification.comparison import Allowances, RowComparison

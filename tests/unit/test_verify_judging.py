@@ -9,9 +9,9 @@ from samples import WINDOW, store_partition
 
 from statestore.advice import Situation, Target, advice
 from statestore.changelog.epochs import Continuity, LogComparison, LogEnd
-from statestore.changelog.topics import LogRange
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, LockedError, StoreCorruptedError
+from statestore.kafka.topics import LogRange
 from statestore.model import TaskId
 from statestore.partition.facts import (
     NO_LOG,

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from statestore.changelog.reader import LogReader
+from statestore.changelog.reader import ChangelogReader
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, StoreCorruptedError, TopicMismatchError
 from statestore.model import TopicPartition
@@ -142,12 +142,12 @@ class ChangelogDataSource(DataSource):
         store = _store(options)
         return SCHEMA_DDL if store is None else layout_of(options, store, with_offset=True).ddl
 
-    def reader(self, schema: StructType) -> ChangelogReader:
+    def reader(self, schema: StructType) -> ChangelogSourceReader:
         """Check the options and return the reader."""
         forget_importers()
         options = _named(self.options)
         refuse_unknown(options, _OPTIONS, "changelog")
-        return ChangelogReader(options, schema)
+        return ChangelogSourceReader(options, schema)
 
     def streamReader(self, schema: StructType) -> ChangelogStreamReader:
         """Check the options and return the reader of a stream."""
@@ -155,10 +155,10 @@ class ChangelogDataSource(DataSource):
         options = _named(self.options)
         refuse_unknown(options, (*_OF_BOTH, *STREAM_OPTIONS), "changelog as a stream")
         records = {name: value for name, value in options.items() if name not in STREAM_OPTIONS}
-        return ChangelogStreamReader(options, ChangelogReader(records, schema))
+        return ChangelogStreamReader(options, ChangelogSourceReader(records, schema))
 
 
-class ChangelogReader(DataSourceReader):
+class ChangelogSourceReader(DataSourceReader):
     """Reads the parts of a log that the options name."""
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
@@ -192,7 +192,7 @@ class ChangelogReader(DataSourceReader):
         forget_importers()
         assert isinstance(partition, LogPart)
         log = TopicPartition(self._topic, partition.partition)
-        with LogReader(self._servers, log) as reader:
+        with ChangelogReader(self._servers, log) as reader:
             values = None if self._store is None else self._store.values
             records = reader.read(partition.start, partition.end, values)
             for batch in self._folded(records, log, partition) if self._latest else records:

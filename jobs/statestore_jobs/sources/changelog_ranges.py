@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from pyspark.sql.datasource import InputPartition
 
-from statestore.changelog.reader import LogReader
-from statestore.changelog.topics import LogRange, Topics
+from statestore.changelog.reader import ChangelogReader
 from statestore.errors import InputError, TopicMismatchError
+from statestore.kafka.topics import LogRange, Topics
 from statestore.model import TopicPartition
 
 #: A log with more offsets is cut, unless the user says into how many.
@@ -86,7 +86,7 @@ def _first_from(servers: str, topics: Topics, log: TopicPartition, found: LogRan
     offset = topics.first_after(log, time_ms - 1)
     if offset is None or offset >= found.last_stable:
         return found.last_stable
-    with LogReader(servers, log) as reader:
+    with ChangelogReader(servers, log) as reader:
         for batch in reader.read(max(offset, found.start), found.last_stable):
             late = batch.column("timestamp").to_numpy() >= time_ms
             if late.any():

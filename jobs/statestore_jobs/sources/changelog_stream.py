@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
-from statestore.changelog.topics import LogRange, Topics
 from statestore.errors import InputError, StoreBehindLogStartError, TopicMismatchError
+from statestore.kafka.topics import LogRange, Topics
 from statestore.model import TopicPartition
 from statestore_jobs.sources.changelog_ranges import cut
 from statestore_jobs.sources.options import flag, number, offsets_by_partition, partition_list, required

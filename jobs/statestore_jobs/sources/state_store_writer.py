@@ -21,12 +21,12 @@ from pyspark.sql.types import StructType
 
 from statestore import clock, kill_switch
 from statestore.archive.archive import archive_of
-from statestore.changelog.topics import Topics
 from statestore.config import Settings, load_settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.partitions import store_partition_specs
 from statestore.errors import InputError, StateStoreError
+from statestore.kafka.topics import Topics
 from statestore.metastore.adoption import adoption_hooks
 from statestore.metastore.claims import require_own
 from statestore.metastore.metastore import Metastore

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from statestore.bulk.versions import fold_of
 from statestore.changelog import brokers_clock
-from statestore.changelog.topics import LogRange
 from statestore.errors import LockedError, StateStoreError
+from statestore.kafka.topics import LogRange
 from statestore.objects.path import Location
 from statestore.partition.facts import UNASKED, Facts
 from statestore.partition.plan import Need, Offer, Refusal, Request

@@ -7,8 +7,8 @@ from typing import NamedTuple, Protocol
 
 from statestore.archive.manifest import Manifest
 from statestore.changelog.epochs import log_ends
-from statestore.changelog.topics import LogRange
 from statestore.errors import StateStoreError
+from statestore.kafka.topics import LogRange
 from statestore.model import TopicPartition
 from statestore.objects.path import Location
 from statestore.partition.facts import UNASKED, Facts, Open

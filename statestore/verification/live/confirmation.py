@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from statestore.changelog.topics import LogRange
+from statestore.kafka.topics import LogRange
 from statestore.verification.proof.prefix import Range
 from statestore.verification.proof.suspects import Suspect, Suspects
 

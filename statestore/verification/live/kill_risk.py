@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from statestore.changelog.topics import LogRange
 from statestore.clock import duration_text
+from statestore.kafka.topics import LogRange
 from statestore.partition.spec import ChangelogSpec
 
 

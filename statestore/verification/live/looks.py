@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from statestore.changelog.topics import LogRange
 from statestore.discovery.links import undisturbed
 from statestore.discovery.opening import Opened, close_all, open_databases
 from statestore.discovery.store_directory import LiveStore
 from statestore.errors import StateStoreError, StoreBehindLogStartError, StoreCorruptedError, unreadable_is_damaged
 from statestore.formats.database_files import files_with_rows
+from statestore.kafka.topics import LogRange
 from statestore.partition.inspection import damaged_file
 from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.legacy import legacy_offsets

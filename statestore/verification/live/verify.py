@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from statestore.advice import Situation, advice
 from statestore.changelog import brokers_clock
-from statestore.changelog.reader import LogReader
+from statestore.changelog.reader import ChangelogReader
 from statestore.errors import (
     LockedError,
     RetryError,
@@ -380,7 +380,7 @@ def _named(
 def _key_at(spec: StorePartitionSpec, offset: int) -> bytes | None:
     """Return the key of a record; None if it is no longer in the log."""
     try:
-        with LogReader(
+        with ChangelogReader(
             spec.bootstrap_servers, spec.partition, read_committed=False, stall_timeout_s=spec.kafka_timeout_s
         ) as reader:
             for batch in reader.read(offset, offset + 1):

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from statestore.bulk.digest import Digest
 from statestore.bulk.routing import routing_of
-from statestore.changelog.topics import LogRange
 from statestore.errors import unreadable_is_damaged
+from statestore.kafka.topics import LogRange
 from statestore.kinds.kind import by_form
 from statestore.model import StoreFormat
 from statestore.partition.spec import StorePartitionSpec

@@ -13,8 +13,8 @@ import numpy as np
 
 from statestore.bulk.digest import Digest
 from statestore.bulk.routing import routing_of
-from statestore.changelog.topics import LogRange
 from statestore.errors import unreadable_is_damaged
+from statestore.kafka.topics import LogRange
 from statestore.model import TopicPartition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.stores.scan import ScannedDatabase

@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.bulk.routing import Routing
-from statestore.changelog.reader import SCHEMA
 from statestore.compiled.batches import Address, Bytes, Int64s, address_of, int64_column
 from statestore.errors import StoreCorruptedError, TopicMismatchError
 from statestore.formats.value_format import AnyFormat, value_format
+from statestore.kafka.record_columns import SCHEMA
 from statestore.verification.kernels import times_of
 from statestore.verification.proof import kernels
 from statestore.verification.proof.kernels import Facts, Intervals, Layout

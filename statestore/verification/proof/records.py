@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from statestore.changelog.reader import LogReader
-from statestore.changelog.topics import LogRange
+from statestore.changelog.reader import ChangelogReader
+from statestore.kafka.topics import LogRange
 from statestore.model import TopicPartition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.verification.options import VerifyOptions
@@ -62,8 +62,8 @@ class LogRecords:
                 self.append_times |= reader.append_times
                 self.has_positions |= reader.has_positions
 
-    def _reader(self, *, read_committed: bool) -> LogReader:
-        return LogReader(
+    def _reader(self, *, read_committed: bool) -> ChangelogReader:
+        return ChangelogReader(
             self._spec.bootstrap_servers,
             self._partition,
             read_committed=read_committed,

@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from statestore.changelog.topics import LogRange
 from statestore.compiled.batches import Bools, Int64s
+from statestore.kafka.topics import LogRange
 from statestore.verification.proof.kernels import (
     BY_OPTIONAL,
     FIRST,

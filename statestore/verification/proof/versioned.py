@@ -26,10 +26,10 @@ import pyarrow.compute as pc
 from statestore.bulk.routing import routing_of
 from statestore.bulk.runs import Runs, RunWriter, merged
 from statestore.bulk.versions import OffsetRecord, VersionFold, offset_records
-from statestore.changelog.topics import LogRange
 from statestore.durable import remove_tree
 from statestore.errors import StoreCorruptedError, TopicMismatchError, unreadable_is_damaged
 from statestore.formats.versioned_row import Version
+from statestore.kafka.topics import LogRange
 from statestore.partition.spec import StorePartitionSpec
 from statestore.stores.abilities import NO_STREAM_TIME
 from statestore.stores.scan import ScannedDatabase

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.changelog.reader import LogReader
+from statestore.changelog.reader import ChangelogReader
 from tests.faults.damage.stores import FORMATS, TASK, Original
 from tests.integration import broker
 
@@ -52,9 +52,9 @@ def end(original: Original, store: str) -> int:
 
 def read_in_two_parts(original: Original, store: str) -> tuple[Callable[..., Iterator[pa.RecordBatch]], list[int]]:
     """Make a reader that has the log compacted when it is half way; the list gets the numbers of records by then."""
-    whole, seen = LogReader.read, [len(_records(original, store))]
+    whole, seen = ChangelogReader.read, [len(_records(original, store))]
 
-    def read(reader: LogReader, start: int, end: int, *more: Any, **how: Any) -> Iterator[pa.RecordBatch]:
+    def read(reader: ChangelogReader, start: int, end: int, *more: Any, **how: Any) -> Iterator[pa.RecordBatch]:
         half = start + (end - start) // 2
         yield from whole(reader, start, half, *more, **how)
         if len(seen) == 1:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from statestore import kill_switch
-from statestore.changelog.topics import Topics
-from statestore.changelog.writer import TransactionalWriter
+from statestore.kafka.topics import Topics
+from statestore.kafka.writer import TransactionalWriter
 from statestore.model import TopicPartition, changelog_topic
 from statestore.tasks.spec import TaskSpec
 from tests.faults import oracle

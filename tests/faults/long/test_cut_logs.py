@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import Producer
 
 from statestore.changelog import epochs
-from statestore.changelog.connection import Connection
 from statestore.changelog.epochs import Continuity, LogComparison, LogEnd, compare_ends, last_epochs
-from statestore.changelog.topics import Topics
 from statestore.errors import KafkaUnavailableError
+from statestore.kafka.connection import Connection
+from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition
 from statestore.reports import Action, Loss, Status
 from tests.faults.own_broker import OwnBroker, own_broker_in

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from statestore.changelog.reader import LogReader
+from statestore.changelog.reader import ChangelogReader
 from statestore.errors import StateStoreError, StoreCorruptedError, TopicMismatchError
 from statestore.model import TaskId
 from statestore.recovery.planning import require_partitions
@@ -346,7 +346,7 @@ def test_a_changelog_may_be_compacted_while_a_store_is_restored(
     original = Original(bootstrap_servers, tmp_path, seed=int(SEED), records=150, changelog_config=logs.SMALL_SEGMENTS)
     read, seen = logs.read_in_two_parts(original, store)
     copy = original.copy()
-    monkeypatch.setattr(LogReader, "read", read)
+    monkeypatch.setattr(ChangelogReader, "read", read)
     row = copy.restore(store, force=True)
     monkeypatch.undo()
     assert row.failure is None

@@ -12,9 +12,9 @@ from statestore_jobs.planning import task_specs
 
 from demo.kafka_jars import find_java
 from demo.processes import Processes
-from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
+from statestore.kafka.topics import Topics
 from statestore.model import changelog_topic
 from statestore.reports import Status
 from statestore.requests.verify import DEPTHS

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from statestore import kill_switch
-from statestore.changelog.writer import TransactionalWriter
 from statestore.formats import offsets as offsets_format
+from statestore.kafka.writer import TransactionalWriter
 from statestore.model import TopicPartition
 from statestore.stores.rocksdb import RocksDB
 from statestore.tasks import stream_task

@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from demo.processes import Processes, wait_until
-from statestore.changelog.reader import LogReader, first_offsets
+from statestore.changelog.reader import ChangelogReader
+from statestore.kafka.reader import first_offsets
 from statestore.model import TopicPartition
 from tests.faults.brokers import joined_brokers
 from tests.integration.broker import WAIT_S, produce, unique
@@ -43,7 +44,7 @@ def test_partition_that_moves_is_read_on_without_a_gap(servers: str, way: str, m
 
     wait_until(lambda: leader() == 2, WAIT_S, "the topic's leader")
     produce(servers, topic, [(b"k", _VALUE)] * _COUNT)
-    with LogReader(servers, partition, stall_timeout_s=60) as reader:
+    with ChangelogReader(servers, partition, stall_timeout_s=60) as reader:
         reading = reader.read(0, _COUNT)
         batches = [next(reading)]
         moving = kafka_python.KafkaAdminClient(bootstrap_servers=servers)

@@ -11,8 +11,9 @@ import pytest
 from confluent_kafka import Producer
 
 from statestore.changelog.compaction_gaps import holes
-from statestore.changelog.reader import LogReader, first_offsets
+from statestore.changelog.reader import ChangelogReader
 from statestore.errors import KafkaUnavailableError, LogCorruptedError
+from statestore.kafka.reader import first_offsets
 from statestore.model import TopicPartition
 from tests.faults.own_broker import OwnBroker
 from tests.integration import broker
@@ -58,7 +59,7 @@ def test_restart_in_the_middle_leaves_no_gap_and_no_duplicate(
     own_broker: OwnBroker, long_topic: str, *, orderly: bool
 ) -> None:
     servers = own_broker.servers
-    with LogReader(servers, TopicPartition(long_topic, 0), stall_timeout_s=60) as reader:
+    with ChangelogReader(servers, TopicPartition(long_topic, 0), stall_timeout_s=60) as reader:
         reading = reader.read(0, _COUNT)
         batches = [next(reading)]
         (own_broker.stop if orderly else own_broker.kill)()
@@ -70,7 +71,7 @@ def test_restart_in_the_middle_leaves_no_gap_and_no_duplicate(
 @pytest.mark.share_for("fetched and decoded here", why="our own reader")
 def test_broker_that_stays_silent_is_an_error_within_the_stall_timeout(paused_broker: OwnBroker) -> None:
     servers = paused_broker.servers
-    with LogReader(servers, TopicPartition(_long_topic(servers), 0), stall_timeout_s=_STALL_S) as reader:
+    with ChangelogReader(servers, TopicPartition(_long_topic(servers), 0), stall_timeout_s=_STALL_S) as reader:
         reading = reader.read(0, _COUNT + 1)  # what librdkafka has read ahead would hide the silence
         next(reading)
         paused_broker.pause()
@@ -85,7 +86,7 @@ def test_broker_that_stays_silent_is_an_error_within_the_stall_timeout(paused_br
 
 def test_caller_that_takes_its_time_is_no_stall(own_broker: OwnBroker, long_topic: str) -> None:
     batches = []
-    with LogReader(own_broker.servers, TopicPartition(long_topic, 0), stall_timeout_s=_STALL_S) as reader:
+    with ChangelogReader(own_broker.servers, TopicPartition(long_topic, 0), stall_timeout_s=_STALL_S) as reader:
         for batch in reader.read(0, _COUNT):
             if not batches:
                 time.sleep(_STALL_S + 1)  # longer than a stall may last
@@ -159,7 +160,7 @@ def test_range_that_ends_in_a_hole_before_an_open_transaction_is_done(own_broker
     started = time.monotonic()
     assert [row.offset for row in read(servers, topic, 0, 3, stall_s=WAIT_S)] == [0]
     assert read(servers, topic, 1, 3, stall_s=WAIT_S) == []
-    with LogReader(servers, partition, stall_timeout_s=WAIT_S) as reader:  # through librdkafka
+    with ChangelogReader(servers, partition, stall_timeout_s=WAIT_S) as reader:  # through librdkafka
         assert [message.offset() for messages in reader.read_messages(0, 3) for message in messages] == [0]
     assert first_offsets(servers, {partition: (1, 3)}, WAIT_S) == {partition: None}
     assert holes(servers, partition, 0, 3, WAIT_S) == 2

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from statestore.changelog.topics import Topics
 from statestore.definitions.aggregation import AggregationDefinition
+from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition, changelog_topic, repartition_topic
 from statestore.reports import ProcessReport, read_report
 from tests.faults.spark_cluster import SPECULATION, spark_cluster

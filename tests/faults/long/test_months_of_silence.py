@@ -9,7 +9,7 @@ import pytest
 
 from demo.kafka import Kafka
 from demo.processes import Processes
-from statestore.changelog.topics import Topics
+from statestore.kafka.topics import Topics
 from statestore.tasks.offset_refresh import refresh_offsets
 from tests.integration.broker import T0, group_offset, wait_for
 from tests.integration.silence import SILENCES, Silence

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from statestore.changelog.partitioner import partition_of
+from statestore.kafka.partitioner import partition_of
 from statestore.reports import Status
 from statestore.rewrite.row_stage import writes_of
 from tests.faults import spark_writing

@@ -16,11 +16,11 @@ from confluent_kafka.admin import AdminClient
 
 from demo.processes import ServiceError
 from statestore.archive.archive import ArchiveSpec, archive_spec
-from statestore.changelog.topics import Topics
 from statestore.definitions.fields import Engine, Guarantee
 from statestore.errors import InvalidStateError, StoreCorruptedError
 from statestore.formats.offsets import STATUS_OPEN
 from statestore.formats.value_format import value_format
+from statestore.kafka.topics import Topics
 from statestore.metastore.metastore import Metastore
 from statestore.model import StoreFormat, changelog_topic, input_offsets_topic
 from statestore.partition.quarantine import quarantined

@@ -6,14 +6,14 @@ import time
 
 from confluent_kafka import KafkaError, KafkaException
 
-from statestore.changelog.client import Admin, client_config, translate
-from statestore.changelog.connection import LEAST_S, ConnectionLostError
-from statestore.changelog.fetch import FetchConnection, Fetched, FetchLimits
-from statestore.changelog.fetched_together import take_fetched
-from statestore.changelog.kept import Address, connected, released
-from statestore.changelog.leaders import Leaders, may_pass
-from statestore.changelog.stall import Stall
 from statestore.errors import KafkaUnavailableError, StateStoreError, StoreBehindLogStartError, TopicMismatchError
+from statestore.kafka.client import Admin, client_config, translate
+from statestore.kafka.connection import LEAST_S, ConnectionLostError
+from statestore.kafka.connection_pool import Address, connected, released
+from statestore.kafka.fetch import FetchConnection, Fetched, FetchLimits
+from statestore.kafka.leaders import Leaders, may_pass
+from statestore.kafka.shared_fetch import take_fetched
+from statestore.kafka.stall import Stall
 from statestore.model import TopicPartition
 
 _MIB = 1024 * 1024

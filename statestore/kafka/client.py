@@ -14,9 +14,6 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from statestore.changelog.client_properties import checked_properties
-from statestore.changelog.kept import Kept, kept
-from statestore.config import KAFKA_CONFIG, read_kafka_config
 from statestore.errors import (
     FencedError,
     InputError,
@@ -25,6 +22,9 @@ from statestore.errors import (
     StateStoreError,
     TopicMismatchError,
 )
+from statestore.kafka.client_properties import checked_properties
+from statestore.kafka.connection_pool import Kept, kept
+from statestore.private_config import KAFKA_CONFIG, read_kafka_config
 
 T = TypeVar("T")
 

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from statestore.changelog.client import client_config
-from statestore.changelog.deadline import call_within
-from statestore.changelog.secure_connection import can_fetch, kafka_python_settings
 from statestore.errors import InputError
+from statestore.kafka.client import client_config
+from statestore.kafka.deadline import call_within
+from statestore.kafka.secure_connection import can_fetch, kafka_python_settings
 from statestore.model import TopicPartition
 
 if TYPE_CHECKING:

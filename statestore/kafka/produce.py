@@ -29,12 +29,12 @@ import pyarrow as pa
 from confluent_kafka import KafkaError
 
 from statestore import kill_switch
-from statestore.changelog.compression import LZ4, NONE, Bytes
-from statestore.changelog.connection import Connection, read_by_topic, topic_parts
-from statestore.changelog.leader_rounds import LeaderRounds, Left
-from statestore.changelog.record_encoding import RECORD_BYTES, encode
 from statestore.compiled.batches import Int64s, address_of, int64_column, lengths
 from statestore.errors import InputError
+from statestore.kafka.compression import LZ4, NONE, Bytes
+from statestore.kafka.connection import Connection, read_by_topic, topic_parts
+from statestore.kafka.leader_requests import LeaderRounds, Left
+from statestore.kafka.record_encoding import RECORD_BYTES, encode
 from statestore.model import TopicPartition
 
 _PRODUCE, _PRODUCE_VERSION = 0, 7

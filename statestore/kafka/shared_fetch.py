@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 
-from statestore.changelog.client import Admin, client_config
-from statestore.changelog.connection import ConnectionLostError
-from statestore.changelog.fetch import FetchConnection, Fetched, FetchLimits
-from statestore.changelog.kept import Address, connected, released
-from statestore.changelog.leaders import Leaders
+from statestore.kafka.client import Admin, client_config
+from statestore.kafka.connection import ConnectionLostError
+from statestore.kafka.connection_pool import Address, connected, released
+from statestore.kafka.fetch import FetchConnection, Fetched, FetchLimits
+from statestore.kafka.leaders import Leaders
 from statestore.model import TopicPartition
 
 _MIB = 1024 * 1024

@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import google_crc32c
 
-from statestore.changelog.compression import NONE, Bytes, DecompressionError, decompress
 from statestore.errors import LogCorruptedError, StateStoreError
+from statestore.kafka.compression import NONE, Bytes, DecompressionError, decompress
 from statestore.model import TopicPartition
 
 _HEAD = Struct(">qiibIhiqqqhii")

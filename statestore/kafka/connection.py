@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from statestore.changelog.compression import Bytes
-from statestore.changelog.record_batch import SLACK
-from statestore.changelog.secure_connection import connect
+from statestore.kafka.compression import Bytes
+from statestore.kafka.record_batch import SLACK
+from statestore.kafka.secure_connection import connect
 from statestore.model import TopicPartition
 
 T = TypeVar("T")

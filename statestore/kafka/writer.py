@@ -14,11 +14,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from statestore import clock, kill_switch
-from statestore.changelog.client import client_config, make_client, translate, until_answered
-from statestore.changelog.deadline import call_within
-from statestore.changelog.group import ConsumerGroup, GroupOffset, kafka_offsets
-from statestore.changelog.stall import Stall
+from statestore import kill_switch
 from statestore.errors import (
     CommitOutcomeUnknownError,
     FencedError,
@@ -28,8 +24,10 @@ from statestore.errors import (
     StateStoreError,
     TransactionTimedOutError,
 )
-from statestore.formats.input_offset import InputOffset
-from statestore.formats.offsets import offset_key
+from statestore.kafka.client import client_config, make_client, translate, until_answered
+from statestore.kafka.deadline import call_within
+from statestore.kafka.groups import ConsumerGroup, GroupOffset, kafka_offsets
+from statestore.kafka.stall import Stall
 from statestore.model import TopicPartition
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -55,13 +53,14 @@ class OffsetRecord(NamedTuple):
     ----------
     where
         Its partition in that topic.
-    partition
-        The input partition.
+    timestamp
+        In ms, above 0.
     """
 
     where: TopicPartition
-    partition: TopicPartition
-    kept: InputOffset
+    key: bytes
+    value: bytes
+    timestamp: int
 
 
 class RecordWriter:
@@ -198,7 +197,7 @@ class RecordWriter:
     def keep_offset(self, record: OffsetRecord) -> None:
         """Write an input offset to its topic, with the other records of the commit; call it before the last flush."""
         topic, number = record.where
-        self.produce(topic, offset_key(record.partition), record.kept.encode(), clock.now_ms(), number)
+        self.produce(topic, record.key, record.value, record.timestamp, number)
 
     def poll(self) -> None:
         """Serve deliveries; call now and then while producing."""

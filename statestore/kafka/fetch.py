@@ -21,9 +21,9 @@ from collections.abc import Mapping
 from struct import Struct
 from typing import NamedTuple
 
-from statestore.changelog.compression import Bytes
-from statestore.changelog.connection import Connection, ConnectionLostError, by_topic, read_by_topic, text
-from statestore.changelog.record_batch import AbortedTransaction
+from statestore.kafka.compression import Bytes
+from statestore.kafka.connection import Connection, ConnectionLostError, by_topic, read_by_topic, text
+from statestore.kafka.record_batch import AbortedTransaction
 from statestore.model import TopicPartition
 
 _INT = Struct(">i")

@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Message
 
-from statestore.changelog.compression import Bytes
-from statestore.changelog.record_batch import SLACK, Batch, damaged, records_of
 from statestore.errors import StateStoreError
-from statestore.formats.value_format import ValueFormat
+from statestore.kafka.compression import Bytes
+from statestore.kafka.record_batch import SLACK, Batch, damaged, records_of
 from statestore.model import TopicPartition
 
 #: Columns of every batch; timestamps are milliseconds since the epoch, a null value is a delete.
@@ -104,7 +103,7 @@ def _decode(
     end: int,
     partition: TopicPartition,
 ) -> Iterator[DecodedRecords]:
-    from statestore.changelog import record_kernels  # numba's import takes as long as reading some 100,000 records
+    from statestore.kafka import record_kernels  # numba's import takes as long as reading some 100,000 records
 
     rows = sum(batch.record_count for batch in batches)
     size = sum(ends) - sum(begins)
@@ -169,14 +168,16 @@ class _BinaryColumn:
         )
 
 
-def to_batch(messages: Sequence[Message], values: ValueFormat | None = None) -> pa.RecordBatch:
-    """Return messages as a batch with `SCHEMA`, their values as `LogReader.read` does."""
-    found = [message.value() for message in messages]
-    if values is not None and values.keeps_headers:
-        found = [_with_headers(message, values) for message in messages]
+def to_batch(messages: Sequence[Message]) -> pa.RecordBatch:
+    """Return messages as a batch with `SCHEMA`."""
+    return batch_with_values(messages, [message.value() for message in messages])
+
+
+def batch_with_values(messages: Sequence[Message], values: Sequence[bytes | None]) -> pa.RecordBatch:
+    """Return messages as a batch with `SCHEMA`, with these values in the place of their own."""
     return batch_of(
         [message.key() for message in messages],
-        found,
+        values,
         [message.timestamp()[1] for message in messages],
         [message.offset() for message in messages],
     )
@@ -191,13 +192,6 @@ def batch_of(
     process some tenths of a second and 25 MiB.
     """
     return pa.record_batch([_binary(keys), _binary(values), _int64(timestamps), _int64(offsets)], schema=SCHEMA)
-
-
-def _with_headers(message: Message, values: ValueFormat) -> bytes | None:
-    value = message.value()
-    if value is None:
-        return None
-    return values.stored(value, message.timestamp()[1], tuple(message.headers() or ()))
 
 
 def _binary(values: Sequence[bytes | None]) -> pa.Array:

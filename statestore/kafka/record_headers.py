@@ -10,11 +10,12 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Message
 
-from statestore.changelog.columns import DecodedRecords, to_batch
-from statestore.changelog.record_batch import damaged
-from statestore.formats.headers_value import Headers
+from statestore.kafka.record_batch import damaged
+from statestore.kafka.record_columns import DecodedRecords, to_batch
 from statestore.model import TopicPartition
 
+#: Names and values, in their order.
+Headers = tuple[tuple[str, bytes | None], ...]
 #: Gives the headers of each record of a batch.
 HeadersOfRecords = Callable[[], Sequence[Headers]]
 
@@ -50,7 +51,7 @@ def with_headers(messages: Sequence[Message]) -> RecordsWithHeaders:
 
 
 def _decoded(columns: pa.RecordBatch, data: bytes, headers: np.ndarray, partition: TopicPartition) -> list[Headers]:
-    from statestore.changelog import header_kernels  # numba's import takes long, see columns.py
+    from statestore.kafka import header_kernels  # numba's import takes long, see columns.py
 
     counts = headers[:, 2]
     malformed = np.flatnonzero(counts > (headers[:, 1] - headers[:, 0]) // 2)  # each takes two bytes or more

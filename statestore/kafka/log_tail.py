@@ -7,8 +7,8 @@ from typing import Self
 from confluent_kafka import Consumer, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from statestore.changelog.client import client_config, make_client, translate
-from statestore.changelog.deadline import close_consumer
+from statestore.kafka.client import client_config, make_client, translate
+from statestore.kafka.deadline import close_consumer
 from statestore.model import TopicPartition
 
 _MAX_MESSAGES = 10_000

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.changelog.partitioner import murmur2
 from statestore.compiled.loops import compiled
+from statestore.kafka.partitioner import murmur2
 
 _murmur2 = compiled(murmur2)
 

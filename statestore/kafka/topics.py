@@ -1,4 +1,4 @@
-"""Topics as the library needs them: identity, partitions, retention, log ends, and making changelog topics."""
+"""Topics as the library needs them: identity, partitions, settings, log ends; creating and deleting them."""
 
 from __future__ import annotations
 
@@ -19,30 +19,14 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from statestore.changelog.client import Admin, until_answered
-from statestore.changelog.leaders import Leaders
-from statestore.changelog.streams_group import streams_group
-from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, KafkaUnavailableError, StateStoreError, TopicMismatchError
+from statestore.kafka.client import Admin, until_answered
+from statestore.kafka.leaders import Leaders
+from statestore.kafka.streams_group import streams_group
 from statestore.model import TopicPartition
 
 #: Whose a topic's timestamps are: the producers' or the brokers'.
 TIMESTAMP_TYPE, CREATE_TIME, APPEND_TIME = "message.timestamp.type", "CreateTime", "LogAppendTime"
-#: Kafka Streams' settings of a repartition topic: records stay until they are processed.
-REPARTITION_CONFIG = {
-    "cleanup.policy": "delete",
-    "retention.ms": "-1",
-    "segment.bytes": "52428800",
-    TIMESTAMP_TYPE: CREATE_TIME,
-}
-#: Settings of a topic of input offsets: the last record of each task stays, and small segments keep the log short. The
-#: records have the brokers' time: brokers refuse a time that is far ahead of their own (KIP-937), and a task must be
-#: able to commit on a machine with a wrong clock.
-OFFSETS_CONFIG = {
-    "cleanup.policy": "compact",
-    "segment.bytes": "16777216",
-    TIMESTAMP_TYPE: APPEND_TIME,
-}
 _PAUSE_S = 0.1
 #: A broker mostly shows a new topic within a few of these.
 _FIRST_PAUSE_S = 0.01
@@ -50,23 +34,9 @@ _FIRST_PAUSE_S = 0.01
 _LISTING_S = 5.0
 
 
-def changelog_config(store: StoreDefinition) -> dict[str, str]:
-    """Return Kafka Streams' settings of a store's changelog topic."""
-    return {**store.store_kind.changelog_config(store), TIMESTAMP_TYPE: CREATE_TIME}
-
-
 def has_append_time(config: Mapping[str, str]) -> bool:
     """Tell whether a topic with these settings has the brokers' time in the place of each record's."""
     return config.get(TIMESTAMP_TYPE) == APPEND_TIME
-
-
-def append_time_refused(topic: str) -> str:
-    """Say why a topic of ours must not have the brokers' time, and what to do."""
-    return (
-        f"topic {topic} has {TIMESTAMP_TYPE}={APPEND_TIME}, expected {CREATE_TIME}: the brokers replace each record's "
-        "timestamp, so a store that is restored from it is not what it was. To correct it: kafka-configs.sh "
-        f"--alter --entity-type topics --entity-name {topic} --add-config {TIMESTAMP_TYPE}={CREATE_TIME}"
-    )
 
 
 class Topic(NamedTuple):

@@ -7,8 +7,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from statestore.changelog.client import Admin, is_passing
-from statestore.changelog.kept import Address
+from statestore.kafka.client import Admin, is_passing
+from statestore.kafka.connection_pool import Address
 from statestore.model import TopicPartition
 
 __all__ = ["Address", "Leaders", "may_pass"]

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Self
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from statestore.changelog.client import Admin, client_config, make_client, until_answered
-from statestore.changelog.deadline import close_consumer
+from statestore.kafka.client import Admin, client_config, make_client, until_answered
+from statestore.kafka.deadline import close_consumer
 from statestore.model import TopicPartition
 
 #: Name of Kafka Streams' assignor in the classic protocol.

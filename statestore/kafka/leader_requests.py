@@ -9,12 +9,12 @@ from typing import Generic, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from statestore.changelog.client import Admin, client_config, translate
-from statestore.changelog.connection import LEAST_S, Connection, ConnectionLostError
-from statestore.changelog.kept import Address, connected, released
-from statestore.changelog.leaders import Leaders, may_pass
-from statestore.changelog.stall import Stall
 from statestore.errors import KafkaUnavailableError, StateStoreError, TopicMismatchError
+from statestore.kafka.client import Admin, client_config, translate
+from statestore.kafka.connection import LEAST_S, Connection, ConnectionLostError
+from statestore.kafka.connection_pool import Address, connected, released
+from statestore.kafka.leaders import Leaders, may_pass
+from statestore.kafka.stall import Stall
 from statestore.model import TopicPartition
 
 C = TypeVar("C", bound=Connection)

@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError
 
-from statestore.changelog.compression import Bytes
-from statestore.changelog.connection import Connection, by_topic, read_by_topic
-from statestore.changelog.leader_rounds import LeaderRounds, Left
+from statestore.kafka.compression import Bytes
+from statestore.kafka.connection import Connection, by_topic, read_by_topic
+from statestore.kafka.leader_requests import LeaderRounds, Left
 from statestore.model import TopicPartition
 
 _OFFSET_FOR_LEADER_EPOCH, _VERSION = 23, 3

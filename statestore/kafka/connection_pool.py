@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka.admin import AdminClient
 
-from statestore.changelog.connection import Connection
+from statestore.kafka.connection import Connection
 from statestore.model import TopicPartition
 
 C = TypeVar("C", bound=Connection)

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 
 from confluent_kafka import KafkaError
 
-from statestore.changelog.fetch import FetchConnection, Fetched, FetchLimits
-from statestore.changelog.fetched_together import take_fetched
-from statestore.changelog.leader_rounds import LeaderRounds, Left
-from statestore.changelog.partition_fetcher import gone
-from statestore.changelog.record_batch import OldFormatError, delivered, first_record, split
+from statestore.kafka.fetch import FetchConnection, Fetched, FetchLimits
+from statestore.kafka.leader_requests import LeaderRounds, Left
+from statestore.kafka.partition_fetcher import gone
+from statestore.kafka.record_batch import OldFormatError, delivered, first_record, split
+from statestore.kafka.shared_fetch import take_fetched
 from statestore.model import TopicPartition
 
 _MIB = 1024 * 1024

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from statestore.changelog.client import client_config, make_client, translate
-from statestore.changelog.deadline import close_consumer
-from statestore.changelog.leaders import may_pass
-from statestore.changelog.stall import Stall
 from statestore.errors import KafkaUnavailableError
+from statestore.kafka.client import client_config, make_client, translate
+from statestore.kafka.deadline import close_consumer
+from statestore.kafka.leaders import may_pass
+from statestore.kafka.stall import Stall
 from statestore.model import TopicPartition
 
 _MESSAGES, _POLL_S = 10_000, 0.1

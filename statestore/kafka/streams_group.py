@@ -22,12 +22,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from statestore.changelog.client import Admin, client_config, until_answered
-from statestore.changelog.compression import Bytes
-from statestore.changelog.connection import Connection, ConnectionLostError, text
-from statestore.changelog.leaders import Address
-from statestore.changelog.secure_connection import can_fetch
-from statestore.formats.varint import varint
+from statestore.kafka.client import Admin, client_config, until_answered
+from statestore.kafka.compression import Bytes
+from statestore.kafka.connection import Connection, ConnectionLostError, text
+from statestore.kafka.leaders import Address
+from statestore.kafka.secure_connection import can_fetch
 
 T = TypeVar("T")
 
@@ -118,7 +117,7 @@ class _GroupConnection(Connection):
         """Ask the coordinator."""
         name = group.encode()
         # Its header ends with tags, too.
-        self._send(*_STREAMS_GROUP_DESCRIBE, _NO_TAGS + varint(2) + varint(len(name) + 1) + name + b"\0" + _NO_TAGS)
+        self._send(*_STREAMS_GROUP_DESCRIBE, _NO_TAGS + _varint(2) + _varint(len(name) + 1) + name + b"\0" + _NO_TAGS)
         return self._answered(silence_s, lambda data: _described(_Answer(data)))
 
 
@@ -222,6 +221,15 @@ def _tasks(answer: _Answer) -> None:
     answer.name()
     answer.each(lambda partitions: partitions.number(_INT))
     answer.tags()
+
+
+def _varint(number: int) -> bytes:
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
 
 
 class _Answer:

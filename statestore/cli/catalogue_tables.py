@@ -42,8 +42,8 @@ def plan_text(plan: Plan, to_create: Iterable[NamedTopic] = ()) -> Text:
     for step in plan.steps:
         sign, style = _SIGNS[step.kind]
         text.append(f"{sign} {step.kind} {step.application}\n", style=style)
-        for change in step.changes:
-            text.append(f"    {change}\n")
+        for line in step.lines():
+            text.append(f"    {line}\n")
     kinds: list[str] = [step.kind for step in plan.steps]
     text.append(", ".join(f"{kinds.count(kind)} {said}" for kind, said in _COUNTS.items()))
     return text

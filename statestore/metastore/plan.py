@@ -53,6 +53,16 @@ class Step(NamedTuple):
     command: PutApplication | None
     removed: tuple[str, ...] = ()
 
+    def lines(self) -> Iterator[str]:
+        """Yield the changes as text; of a new application, the fields that differ from their defaults."""
+        if self.kind != "create" or self.command is None:
+            yield from map(str, self.changes)
+            return
+        given = dict(_flat("", self.command.definition.model_dump(mode="json", exclude_defaults=True)))
+        for change in self.changes:
+            if change.path in given or change.path.startswith("partitions."):
+                yield f"{change.path}: {_shown(change.after)}"
+
 
 class Plan(NamedTuple):
     """Planned changes of all given applications, in their order."""

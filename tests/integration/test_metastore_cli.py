@@ -43,7 +43,8 @@ def test_what_is_applied_is_shown_as_a_plan_and_is_then_in_the_catalogue(command
     assert {f"+ create {first.name}", f"+ create {second.name}", "2 to create, 0 to change, 0 unchanged"} < set(
         lines(ran.out)
     )
-    assert f"input_topic: - -> {first.input_topic}" in lines(ran.out)
+    assert f"input_topic: {first.input_topic}" in lines(ran.out)
+    assert "commit_interval_ms" not in ran.out, "defaults are not repeated"
     assert command.catalogue.definitions() == {
         item.name: item for item in sorted((first, second), key=lambda item: item.name)
     }

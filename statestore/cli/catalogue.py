@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from statestore.metastore.view import Submitted
 
 _STANDARD_INPUT = Path("-")
+#: Roles of the topics that `apply` can create.
+_TOPIC_ROLES = ("input", "output", "dead-letter")
 Application = Annotated[
     str,
     typer.Argument(metavar="NAME", help="Name of an application.", autocompletion=completion.applications),
@@ -50,9 +52,10 @@ def apply(
     topic_config: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=VALUE",
-            help="With --create-topics: a setting of the topics that are created, such as retention.ms=-1. Existing "
-            "topics are not changed. May be repeated.",
+            metavar="[ROLE:]NAME=VALUE",
+            help="With --create-topics: a setting of the topics that are created, such as compression.type=zstd, or "
+            "of those with this role (input, output, or dead-letter), such as input:retention.ms=-1. Existing topics "
+            "are not changed. May be repeated.",
         ),
     ] = None,
     take_from: Annotated[
@@ -89,14 +92,14 @@ def apply(
     from statestore.metastore.effects import create_topics, missing_topics
 
     options.require_writable(json=json)
-    config = options.require_settings("--topic-config", topic_config or ())
-    if config and not create:
+    configs = _topic_configs(topic_config or ())
+    if topic_config and not create:
         raise InputError("--topic-config applies only to topics that this command creates. Add --create-topics")
     definitions = _definitions(paths)
     view = service.view() if dry_run else service.metastore.require_running()
     require_own_topic(service.topics, service.service_id)
     require_own(service.topics, definitions, service.service_id, take_from)
-    to_create = missing_topics(service.topics, definitions.values(), partitions, config) if create else {}
+    to_create = missing_topics(service.topics, definitions.values(), partitions, configs) if create else {}
     plan = plan_definitions(service.topics, view.catalogue, definitions.values(), to_create)
     require_runnable(plan)
     console = output.console(json)
@@ -253,6 +256,24 @@ def history(
         rows = [row for row in rows if row.application in (None, name)]
     output.console(json).print(shown.history_table(rows))
     output.write_content(json, shown.history_content(logged, name))
+
+
+def _topic_configs(given: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return the settings of created topics by role. A setting with a role overrides one for all roles.
+
+    Raises
+    ------
+    InputError
+        If a setting is malformed, or its role is unknown.
+    """
+    by_role: dict[str, dict[str, str]] = {}
+    for scoped, value in options.require_settings("--topic-config", given).items():
+        role, _, name = scoped.rpartition(":")
+        if role not in ("", *_TOPIC_ROLES) or not name:
+            raise InputError(f"--topic-config: expected one of the roles {', '.join(_TOPIC_ROLES)}, found {scoped!r}")
+        by_role.setdefault(role, {})[name] = value
+    of_all = by_role.get("", {})
+    return {role: of_all | by_role.get(role, {}) for role in _TOPIC_ROLES}
 
 
 def _definitions(paths: Iterable[Path]) -> dict[str, ApplicationDefinition]:

@@ -95,7 +95,10 @@ def expiring_offsets(found: Iterable[InternalTopic], configs: Mapping[str, Mappi
 
 
 def missing_topics(
-    topics: Topics, definitions: Iterable[ApplicationDefinition], partitions: int, config: dict[str, str]
+    topics: Topics,
+    definitions: Iterable[ApplicationDefinition],
+    partitions: int,
+    configs: Mapping[str, Mapping[str, str]],
 ) -> dict[str, NamedTopic]:
     """Return the topics that applications read from or write to, do not own, and that do not exist. Nothing is made.
 
@@ -103,8 +106,8 @@ def missing_topics(
     ----------
     partitions
         Of a topic whose application has no input topic yet; else it gets as many as the input topic has.
-    config
-        Settings of all of them.
+    configs
+        Settings by role.
     """
     wanted = list(definitions)
     roles = {name: role for definition in wanted for name, role in _topics_of(definition).items()}
@@ -115,7 +118,7 @@ def missing_topics(
         count = partitions if of_input is None else of_input.partitions
         for name, role in _topics_of(definition).items():
             if name not in found and (name not in missing or role == "input"):
-                missing[name] = NamedTopic(name, role, count, config)
+                missing[name] = NamedTopic(name, role, count, dict(configs.get(role, {})))
     return missing
 
 

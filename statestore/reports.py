@@ -261,9 +261,13 @@ class ProcessRow(_Row):
         return f"{self.application}/{self.task}"
 
     @property
-    def input_remarks(self) -> str:
-        """Remarks on where the task began in its input; empty if there are none."""
-        said = []
+    def remarks(self) -> str:
+        """What the task did besides processing: what it restored and why, and where it began in its input."""
+        said = [
+            f"{each.store}: {each.restored:,} changes restored{f' ({each.rebuilt})' if each.rebuilt else ''}"
+            for each in self.stores
+            if each.restored or each.rebuilt
+        ]
         if self.never_read:
             said.append(f"never read: {self.never_read:,} offsets that the topic lost before")
         if self.moved_from is not None:

@@ -50,8 +50,8 @@ def headline(row: AnyRow) -> str:
                 f"{row.records_in:,} records in, {row.records_out:,} out, {row.changelog_records:,} to changelogs, "
                 f"{row.commits:,} commits, {row.seconds:.1f} s"
             )
-            if row.input_remarks:
-                said += f"; {row.input_remarks}"
+            if row.remarks:
+                said += f"; {row.remarks}"
         case VerifyRow():
             said = f"{row.status}, action: {row.action}" + (f". {row.detail}" if row.detail else "")
             if row.kill_risk:

@@ -114,7 +114,7 @@ def show_processed(console: Console, rows: Sequence[ProcessRow]) -> None:
                 row.poison_records,
                 row.lag,
                 duration_text(row.seconds),
-                _failed(row.failure) if row.failure else Text(row.input_remarks, _DOUBTFUL),
+                _failed(row.failure) if row.failure else Text(row.remarks, _DOUBTFUL),
             ),
         )
         for row in rows

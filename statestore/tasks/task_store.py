@@ -348,6 +348,8 @@ class TaskStore:
         staged = build_staged(self._spec, self._changelogs, log, asked_ms, self._config_setter)
         self._discard_new(record)
         self._swap_in(staged, log, Judgement(Status.LAGGING, lost.loss, lost.why))
+        if self._restored and not (record is not None and record.is_begun):
+            self._rebuilt = "it did not exist"
 
     def _discard_new(self, record: StoreRecord | None) -> None:
         """Remove the store if this task created it, in this run or in one that was killed before it was filled."""

@@ -105,7 +105,7 @@ def test_an_offset_that_was_set_with_kafkas_tools_wins_and_is_reported_once(appl
     application.set_group_offset(2)
     row = application.process()
     assert (row.records_in, row.moved_from) == (1, 3)
-    assert "would have been 3" in row.input_remarks
+    assert "would have been 3" in row.remarks
     row = application.process(LATER, T0 + 100)
     assert (row.records_in, row.moved_from) == (2, None)
 

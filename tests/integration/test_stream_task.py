@@ -520,7 +520,10 @@ def test_a_damaged_store_is_not_rebuilt_from_a_log_whose_start_it_had_passed(app
 def test_a_lost_store_is_replayed_before_new_input(application: Application) -> None:
     application.process(INPUT)
     shutil.rmtree(application.live)
-    assert application.process(LATER).restored == 7
+    row = application.process(LATER)
+    assert row.restored == 7
+    assert row.remarks.endswith(": 7 changes restored (it did not exist)")
+    assert application.process(LATER).remarks == ""
     application.assert_oracle()
 
 

@@ -102,6 +102,7 @@ def show_processed(console: Console, rows: Sequence[ProcessRow]) -> None:
         "to changelogs>",
         "commits>",
         "late>",
+        "dropped>",
         "poison>",
         "left>",
         "took>",
@@ -111,6 +112,7 @@ def show_processed(console: Console, rows: Sequence[ProcessRow]) -> None:
         (
             *(row.label, row.records_in, row.records_out, row.changelog_records, row.commits, row.late_records),
             *(
+                row.dropped_records,
                 row.poison_records,
                 row.lag,
                 duration_text(row.seconds),

@@ -140,6 +140,8 @@ class Topology:
         self._context = self._made_context(application, task)
         #: Records that are aggregated with the next flush: one of them may turn out to be poison.
         self._held: list[InputRecords] = []
+        #: Offsets of the dead letters since the last flush.
+        self._poisoned: set[int] = set()
         #: Records that wait for `process_batch`.
         self._waiting: list[InputRecords] = []
         #: Offset of the last record for which rows were read ahead.
@@ -263,6 +265,7 @@ class Topology:
                     item.flush()
             self._outgoing.finish(position)
         self._held = []
+        self._poisoned.clear()
         self._raise_swallowed()
         self._record.commit_requested = False
 
@@ -456,6 +459,9 @@ class Topology:
     def _poison(self, record: Record, error: Exception) -> None:
         if self._dead_letters is None:
             raise self._processing_error(f"{record.topic}-{record.partition}@{record.offset}", error) from error
+        if record.offset in self._poisoned:  # several aggregations, or a processor and an aggregation, fail on it
+            return
+        self._poisoned.add(record.offset)
         self._counts.poison += 1
         timestamp = self._timestamps.nearest(record.timestamp, self.stream_time)
         headers = error_headers(record, error)

@@ -90,6 +90,11 @@ class WritesInInit:
         pass
 
 
+def fail_on_short(record, context):
+    if record.value == b"short":
+        raise LookupError
+
+
 NO_BYTES = Serde("no bytes", lambda number: number, lambda raw: raw)
 
 
@@ -246,6 +251,20 @@ def test_a_record_that_cannot_be_aggregated_is_a_dead_letter_and_the_others_coun
         assert [letter.headers[0][1] for letter in letters] == [letter.value for letter in letters]
         assert driver.store("c").get(b"k").value == INT64.serialize(7)
         assert driver.counts.poison == 3
+
+
+@pytest.mark.parametrize("commit_every", [1, 3, None])
+def test_a_record_that_fails_several_times_is_one_dead_letter(commit_every):
+    stores = ("c", "d")
+    aggregations = [{"store": store, "aggregate": f"{__name__}:total"} for store in stores]
+    with make(processor=f"{__name__}:fail_on_short", aggregations=aggregations, commit_every=commit_every) as driver:
+        for value in (INT64.serialize(2), b"short", b"other", INT64.serialize(5)):
+            driver.pipe(b"k", value, timestamp=T0)
+        driver.commit()
+        letters = [(letter.value, dict(letter.headers)["__streams.errors.exception"]) for letter in driver.read("dead")]
+        assert sorted(letters) == [(b"other", b"builtins.ValueError"), (b"short", b"builtins.LookupError")]
+        assert driver.counts.poison == 2
+        assert [driver.store(store).get(b"k").value for store in stores] == [INT64.serialize(7)] * 2
 
 
 # -- without dead letters -----------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def _manifests(log: Log, archive: ArchiveSpec, scratch: Path) -> list[Manifest]:
     objects = archive.open()
     found = []
     for spec in specs_of(order_of("snapshot", RestoringRun(log, CORES, scratch), archive=archive)):
-        directory = snapshot_directory(spec, archive)
+        directory = snapshot_directory(spec)
         found.append(read_manifest(objects, directory, history(objects, directory).usable[0].name))
     return found
 

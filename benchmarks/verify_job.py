@@ -127,7 +127,7 @@ def _archive(order: Order, archive: ArchiveSpec) -> None:
     specs = specs_of(order)
     for spec in specs:
         if spec.task.partition == 0:
-            row = publish_row(spec, archive, "restore")
+            row = publish_row(spec, "restore")
             if row.failure is not None:
                 raise ServiceError(f"{spec.store_partition} was to be published: {row.failure}")
     for spec in specs:
@@ -137,7 +137,7 @@ def _archive(order: Order, archive: ArchiveSpec) -> None:
 
 def _copy_manifest(objects: ObjectStore, archive: ArchiveSpec, spec: StorePartitionSpec) -> None:
     first = spec.model_copy(update={"task": spec.task._replace(partition=0)})
-    (listed,) = history(objects, snapshot_directory(first, archive)).snapshots
+    (listed,) = history(objects, snapshot_directory(first)).snapshots
     its = {"task": str(spec.task), "partition": spec.task.partition, "uuid": time_ordered_uuid(listed.written_ms)}
     commit(objects, read_snapshot(objects, listed).model_copy(update=its))
 

@@ -176,7 +176,7 @@ def _why_not_judged(spec: StorePartitionSpec) -> str | None:
             return "it is only in memory, and a versioned store is not the fold of its changelog's last records"
     if not spec.store.logged:
         return "it has no changelog (logged: false), so there is nothing that its rows could be compared with"
-    if not spec.store.files_are_known and spec.home.in_archive:
+    if not spec.store.files_are_known and not spec.home.disks_are_shared:
         return "it is a custom store on nodes with their own disks: its files in the archive have an unknown format"
     return None
 

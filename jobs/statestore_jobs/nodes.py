@@ -33,7 +33,7 @@ def run_here(spec: TaskSpec, label: str, run_bytes: int, quarantine_s: float = Q
     """
     if not any(map(may_be_brought, spec.stores_on_disk)):
         return run_task(spec)
-    node_local = any(store.home.in_archive for store in spec.stores_on_disk)
+    node_local = not all(store.home.disks_are_shared for store in spec.stores_on_disk)
     started = time.monotonic()
     try:
         if node_local and (offset := _idle_elsewhere(spec)) is not None:

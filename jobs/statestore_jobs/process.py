@@ -135,7 +135,7 @@ def _claims(topics: Topics, applications: Sequence[ApplicationDefinition]) -> Ma
 def _hosts(specs: Sequence[TaskSpec]) -> list[str | None]:
     """Return which host ran each task last, where each has a disk of its own; empty: it does not matter."""
     first = {at: stores[0] for at, spec in enumerate(specs) if (stores := spec.stores_on_disk)}
-    if not first or not all(store.home.in_archive for store in first.values()):
+    if not first or any(store.home.disks_are_shared for store in first.values()):
         return []
     try:
         found = dict(zip(first, hosts_of(list(first.values())), strict=True))

@@ -15,6 +15,7 @@ from statestore.definitions.store import StoreDefinition
 from statestore.errors import RebuildError, UnknownFormatError, of_os_error
 from statestore.kinds.kind import by_form
 from statestore.partition.archived import look_into_archive
+from statestore.partition.home import Copy
 from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.swap import locked_task
@@ -53,8 +54,10 @@ def read_offset(spec: StorePartitionSpec) -> Reading:
     RetryError
         If the task is in use, or its directory cannot be had: that says nothing about the store.
     """
-    if spec.home.in_archive:
-        return _read_snapshot(spec)
+    return _READ[spec.home.copy](spec)
+
+
+def _read_disk(spec: StorePartitionSpec) -> Reading:
     try:
         with locked_task(spec.paths, spec.lock_wait_s, reading=True):
             if not spec.live.is_dir():
@@ -81,6 +84,9 @@ def _read_snapshot(spec: StorePartitionSpec) -> Reading:
     starts = sorted(int(name.rpartition(".")[2]) for name in directories) if spec.store.segmented else [0]
     name = str(snapshot.name)
     return Reading(present=True, committed=snapshot.committed, segments=tuple(starts), snapshot=name)
+
+
+_READ = {Copy.DISK: _read_disk, Copy.SNAPSHOT: _read_snapshot}
 
 
 class Tail(NamedTuple):
@@ -156,20 +162,26 @@ def _supplied_rows(spec: StorePartitionSpec, layout: Layout) -> Iterator[pa.Reco
 
 def store_options(specs: Sequence[StorePartitionSpec], read: Literal["locked", "snapshot"]) -> dict[str, str]:
     """Options of `state_store` that name partitions of a store; `read` is how they are read where they lie."""
+    return _OPTIONS[specs[0].home.copy](specs, read)
+
+
+def _snapshot_options(specs: Sequence[StorePartitionSpec], read: Literal["locked", "snapshot"]) -> dict[str, str]:
+    store, archive = specs[0].store, specs[0].snapshot_archive
+    return {
+        "archive": archive.url,
+        "archive_timeout_s": str(archive.timeout_s),
+        "cluster": archive.cluster,
+        "application": specs[0].application,
+        "store": store.name,
+        "snapshot": "latest",
+        "partitions": _listed(specs),
+        "kind": store.kind,
+        "expired": "true",
+    }
+
+
+def _disk_options(specs: Sequence[StorePartitionSpec], read: Literal["locked", "snapshot"]) -> dict[str, str]:
     store = specs[0].store
-    archive = specs[0].archive
-    if archive is not None and specs[0].home.in_archive:
-        return {
-            "archive": archive.url,
-            "archive_timeout_s": str(archive.timeout_s),
-            "cluster": archive.cluster,
-            "application": specs[0].application,
-            "store": store.name,
-            "snapshot": "latest",
-            "partitions": _listed(specs),
-            "kind": store.kind,
-            "expired": "true",
-        }
     return {
         "state_dir": str(specs[0].state_dir),
         "application": specs[0].application,
@@ -179,6 +191,9 @@ def store_options(specs: Sequence[StorePartitionSpec], read: Literal["locked", "
         "expired": "true",  # a comparison excludes expired rows itself
         **kind_options(store),
     }
+
+
+_OPTIONS = {Copy.DISK: _disk_options, Copy.SNAPSHOT: _snapshot_options}
 
 
 def log_frame(spark: SparkSession, specs: Sequence[StorePartitionSpec], **options: str) -> DataFrame:

@@ -100,7 +100,7 @@ def _verify(
         in_use = [
             at
             for at, row in enumerate(rows)
-            if row.status is Status.LOCKED and at not in lost and not specs[at].home.in_archive
+            if row.status is Status.LOCKED and at not in lost and specs[at].home.is_locked_in_use
         ]
         if in_use:
             looked_at, _ = _looked_at(spark, [specs[at] for at in in_use], of_locked(options), tasks, live=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
 from statestore.archive.layout import FORMAT
 from statestore.errors import ArchiveAccessError, InputError
-from statestore.objects.store import ObjectStore
+from statestore.objects.store import ObjectStore, StoredObject
 from statestore.objects.url import checked_url
 
 if TYPE_CHECKING:  # both bring a lot, and most processes that know of an archive ask neither
@@ -52,6 +53,40 @@ class ArchiveSpec(BaseModel):
         objects = open_archive(self.url, self.timeout_s)
         _known[self.url] = time.monotonic() + _KNOWN_S
         return objects
+
+
+class NoArchive(ArchiveSpec):
+    """No archive: an empty one that takes nothing."""
+
+    url: str = ""
+    cluster: str = ""
+
+    def open(self) -> ObjectStore:
+        """Return an object store without objects."""
+        return _NoObjects()
+
+
+class _NoObjects(ObjectStore):
+    def __init__(self) -> None:
+        self.url = "no archive"
+
+    def entries(self, prefix: str = "") -> Iterator[StoredObject]:
+        return iter(())
+
+    def stat(self, name: str) -> StoredObject | None:
+        return None
+
+    def read(self, name: str, limit: int) -> bytes:
+        raise FileNotFoundError(name)
+
+    def create(self, name: str, content: bytes) -> bool:
+        raise InputError(f"{name} cannot be written: there is no archive; set STATESTORE_ARCHIVE")
+
+    def upload(self, name: str, chunks: Iterable[bytes]) -> None:
+        raise InputError(f"{name} cannot be written: there is no archive; set STATESTORE_ARCHIVE")
+
+
+NO_ARCHIVE = NoArchive()
 
 
 def archive_spec(url: str | None, timeout_s: float, topics: Topics, *, node_local: bool = False) -> ArchiveSpec | None:

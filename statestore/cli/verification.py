@@ -67,7 +67,9 @@ def verify_all(
 
 def _verify(piece: _Piece) -> list[VerifyRow]:
     if piece.falls_back:  # a running Kafka Streams keeps its lock
-        waiting = [spec if spec.owned else spec.model_copy(update={"lock_wait_s": 0.0}) for spec in piece.specs]
+        waiting = [
+            spec.model_copy(update={"lock_wait_s": 0.0}) if spec.origin.keeps_its_lock else spec for spec in piece.specs
+        ]
         piece = piece._replace(specs=waiting)
     if piece.live:
         return verify_live(piece.specs, piece.options, lambda there: _verify(piece._replace(specs=there, live=False)))

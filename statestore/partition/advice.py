@@ -13,6 +13,7 @@ from statestore.advice import Situation, Target, advice
 from statestore.definitions.store import StoreDefinition
 from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition
+from statestore.partition.home import Filling
 from statestore.partition.spec import StorePartitionSpec
 from statestore.partition.verdict import Verdict
 from statestore.reports import Action, Advice, Loss, Status
@@ -79,11 +80,17 @@ def situation(
 
 def _of_loss(spec: StorePartitionSpec, verdict: Verdict, lost: LostLog | None) -> Situation:
     if not spec.store.logged:
-        return Situation.UNLOGGED_LOST if spec.home.has_archive else Situation.UNLOGGED_LOST_ALONE
+        return Situation.UNLOGGED_LOST if spec.home.offers_snapshots else Situation.UNLOGGED_LOST_ALONE
     if spec.store.engine == "in_memory":
         return Situation.IN_MEMORY
-    if spec.is_global:
-        return Situation.DAMAGED_AND_LOSING
+    return _OF_LOST_LOG[spec.origin.filling](spec, verdict, lost)
+
+
+def _of_lost_table(spec: StorePartitionSpec, verdict: Verdict, lost: LostLog | None) -> Situation:
+    return Situation.DAMAGED_AND_LOSING
+
+
+def _of_lost_changelog(spec: StorePartitionSpec, verdict: Verdict, lost: LostLog | None) -> Situation:
     loss = verdict.loss
     assert loss is not None
     if loss.status is Status.DIVERGED:
@@ -101,17 +108,20 @@ def _of_loss(spec: StorePartitionSpec, verdict: Verdict, lost: LostLog | None) -
         return of_lost_log(
             topic_exists=verdict.log is not None,
             written=bool(verdict.log and verdict.log.high_watermark) if lost is None else lost.written,
-            reseeds=not spec.home.in_archive and reseed_refused(spec) is None,
+            reseeds=reseed_refused(spec) is None,
         )
     if loss.status is Status.TRUNCATED:
-        return Situation.LOG_LOST_START_ARCHIVE if spec.home.has_archive else Situation.LOG_LOST_START
+        return Situation.LOG_LOST_START_ARCHIVE if spec.home.offers_snapshots else Situation.LOG_LOST_START
     return Situation.LOG_CUT if verdict.status is Status.AHEAD else Situation.DAMAGED_AND_LOSING
 
 
 def _of_other(spec: StorePartitionSpec, verdict: Verdict) -> Situation:
-    if spec.is_global:
-        return Situation.GLOBAL
-    return Situation.UNFINISHED_SWAP if verdict.status is Status.CORRUPT else Situation.MANUAL
+    manual = {Filling.CHANGELOG: Situation.MANUAL, Filling.TOPIC: Situation.GLOBAL}[spec.origin.filling]
+    unfinished = verdict.status is Status.CORRUPT and manual is Situation.MANUAL
+    return Situation.UNFINISHED_SWAP if unfinished else manual
+
+
+_OF_LOST_LOG = {Filling.CHANGELOG: _of_lost_changelog, Filling.TOPIC: _of_lost_table}
 
 
 def of_lost_log(*, topic_exists: bool, written: bool, reseeds: bool) -> Situation:
@@ -182,11 +192,11 @@ def reseed_refused(spec: StorePartitionSpec, *, versions: bool = False) -> str |
     """
     if not spec.store.logged:
         return "it has no changelog (logged: false), so nothing can be written to it"
-    if spec.is_global:
-        return "it is a global store: its topic is written by others"
+    if spec.origin.reseed_refused is not None:
+        return spec.origin.reseed_refused
     if spec.changelog is not None and spec.changelog.end_group is not None:
         return f"its changelog is the application's own input {spec.changelog.topic}, which is written by others"
-    return reseed_refused_of(spec.store, versions=versions)
+    return reseed_refused_of(spec.store, versions=versions) or spec.home.reseed_refused
 
 
 def reseed_refused_of(store: StoreDefinition, *, versions: bool = False) -> str | None:

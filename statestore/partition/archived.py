@@ -23,7 +23,7 @@ from statestore.archive.snapshots import History, histories, history, missing_fi
 from statestore.durable import write_durably
 from statestore.objects.store import ObjectStore
 from statestore.partition.facts import DiskFacts, LastKnown, Trouble
-from statestore.partition.generations import snapshot_directory
+from statestore.partition.generations import snapshot_directory, snapshots_of
 from statestore.partition.inspection import known_of_store
 from statestore.partition.snapshots import SHAPE, newest_snapshot, unlike
 from statestore.partition.spec import StorePartitionSpec
@@ -65,10 +65,9 @@ def look_into_archive(specs: Sequence[StorePartitionSpec], *, look_at_files: boo
         If the archive cannot be read: that says nothing about the stores.
     """
     found: list[ArchivedStore] = []
-    for archive, members in groupby(specs, lambda spec: spec.archive):
-        assert archive is not None
+    for archive, members in groupby(specs, lambda spec: spec.snapshot_archive):
         objects, asked = archive.open(), list(members)
-        listed = listed_histories(objects, archive.cluster, [snapshot_directory(spec, archive) for spec in asked])
+        listed = listed_histories(objects, archive.cluster, [snapshot_directory(spec) for spec in asked])
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             found += pool.map(partial(_look, objects, look_at_files), asked, listed)
     return found
@@ -76,9 +75,7 @@ def look_into_archive(specs: Sequence[StorePartitionSpec], *, look_at_files: boo
 
 def known_of(spec: StorePartitionSpec) -> Manifest | None:
     """Return the newest snapshot of a store partition, which may be suspect: it is evidence of what the store had."""
-    assert spec.archive is not None
-    objects = spec.archive.open()
-    return newest_snapshot(objects, history(objects, snapshot_directory(spec, spec.archive)))
+    return newest_snapshot(spec.snapshot_archive.open(), snapshots_of(spec))
 
 
 def with_archived_evidence(specs: Sequence[StorePartitionSpec], seen: Sequence[DiskFacts]) -> list[DiskFacts]:
@@ -94,11 +91,11 @@ def with_archived_evidence(specs: Sequence[StorePartitionSpec], seen: Sequence[D
     found = list(seen)
     groups: dict[ArchiveSpec, list[int]] = {}
     for at, spec in enumerate(specs):
-        if spec.archive is not None and seen[at].known.is_unknown and not spec.home.in_archive and not spec.is_global:
-            groups.setdefault(spec.archive, []).append(at)
+        if spec.home.snapshots_show_more and seen[at].known.is_unknown:
+            groups.setdefault(spec.snapshot_archive, []).append(at)
     for archive, members in groups.items():
         objects = archive.open()
-        listed = listed_histories(objects, archive.cluster, [snapshot_directory(specs[at], archive) for at in members])
+        listed = listed_histories(objects, archive.cluster, [snapshot_directory(specs[at]) for at in members])
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             had = pool.map(partial(_had_by_snapshots, objects), listed)
             for at, snapshots, known in zip(members, listed, had, strict=True):
@@ -116,10 +113,7 @@ def had_by_archive(spec: StorePartitionSpec) -> LastKnown | None:
     ArchiveUnavailableError, ArchiveAccessError
         If the archive cannot be read.
     """
-    if spec.archive is None:
-        return None
-    objects = spec.archive.open()
-    return _had_by_snapshots(objects, history(objects, snapshot_directory(spec, spec.archive)))
+    return _had_by_snapshots(spec.snapshot_archive.open(), snapshots_of(spec))
 
 
 def _had_by_snapshots(objects: ObjectStore, found: History) -> LastKnown | None:
@@ -205,13 +199,13 @@ def copied(spec: StorePartitionSpec, snapshot: Manifest) -> Iterator[StorePartit
     SnapshotError
         If one of its files is missing from the archive, or has other bytes.
     """
-    assert spec.archive is not None
+    archive = spec.snapshot_archive
     with scratch_directory(default_scratch(spec.state_dir)) as directory:
         there = spec.model_copy(update={"state_dir": directory / "state", "archive": None})
         paths, name = there.paths, spec.store.name
-        lay(spec.archive.open(), snapshot, there.live, paths.offsets(name), paths.segments(name))
+        lay(archive.open(), snapshot, there.live, paths.offsets(name), paths.segments(name))
         write_record(paths, name, snapshot.record)
-        write_durably(paths.snapshot(name), continuing(spec.archive.url, snapshot))
+        write_durably(paths.snapshot(name), continuing(archive.url, snapshot))
         yield there
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from uuid import uuid4
 
-from statestore.archive.archive import ArchiveSpec
 from statestore.archive.grown_from import GrownFrom, read_grown_from
 from statestore.archive.layout import StoreDirectory
 from statestore.archive.snapshots import History, history, read_generation
@@ -21,9 +20,20 @@ from statestore.partition.spec import StorePartitionSpec
 _log = logging.getLogger(__name__)
 
 
-def snapshot_directory(spec: StorePartitionSpec, archive: ArchiveSpec) -> StoreDirectory:
-    """Return where the store partition's snapshots are."""
-    return StoreDirectory(archive.cluster, spec.store_partition)
+def snapshot_directory(spec: StorePartitionSpec) -> StoreDirectory:
+    """Return the place of a store partition's snapshots in its archive."""
+    return StoreDirectory(spec.snapshot_archive.cluster, spec.store_partition)
+
+
+def snapshots_of(spec: StorePartitionSpec) -> History:
+    """List the snapshots of a store partition.
+
+    Raises
+    ------
+    ArchiveUnavailableError, ArchiveAccessError
+        If the archive cannot be read.
+    """
+    return history(spec.snapshot_archive.open(), snapshot_directory(spec))
 
 
 def replaced_with(spec: StorePartitionSpec) -> str | None:
@@ -41,8 +51,8 @@ def replaced_with(spec: StorePartitionSpec) -> str | None:
 def newest_generation(spec: StorePartitionSpec) -> int:
     """Return the newest generation of a store partition; if the archive does not tell, the live store's."""
     try:
-        if spec.archive is not None:
-            return history(spec.archive.open(), snapshot_directory(spec, spec.archive)).generation
+        if spec.home.offers_snapshots:
+            return snapshots_of(spec).generation
     except (ArchiveUnavailableError, ArchiveAccessError) as error:
         _log.warning("%s: its newest generation is unknown: %s", spec.store_partition, error)
     try:
@@ -52,17 +62,15 @@ def newest_generation(spec: StorePartitionSpec) -> int:
     return 0 if known is None else known.generation
 
 
-def built_from_log(spec: StorePartitionSpec) -> str | None:
+def built_from_log(spec: StorePartitionSpec) -> str:
     """Return what is to be known of a store that was built from its log alone: it is of the newest generation."""
-    archive = spec.archive
-    if archive is None:
-        return None
+    archive = spec.snapshot_archive
     found = GrownFrom(url=archive.url, cluster=archive.cluster, generation=newest_generation(spec), snapshot=None)
     return with_checksum(found.model_dump_json())
 
 
 def known_origin(
-    spec: StorePartitionSpec, archive: ArchiveSpec, objects: ObjectStore, found: History, grown: GrownFrom | None
+    spec: StorePartitionSpec, objects: ObjectStore, found: History, grown: GrownFrom | None
 ) -> GrownFrom | None:
     """Return what a store grew from, as far as that is in this archive, or that it begins a generation.
 
@@ -73,6 +81,7 @@ def known_origin(
     """
     if grown is None:
         return None
+    archive = spec.snapshot_archive
     if grown.begins is None:
         if (grown.url, grown.cluster) != (archive.url, archive.cluster):
             return None
@@ -109,7 +118,7 @@ def outdated(known: GrownFrom, found: History) -> str | None:
     return None
 
 
-def superseded(spec: StorePartitionSpec, archive: ArchiveSpec) -> str | None:
+def superseded(spec: StorePartitionSpec) -> str | None:
     """Say why the live store is not to be used, however far it is: another store counts in its place; None if it is.
 
     Another node may have put something in place that the log does not give, or have found wrong what it grew from.
@@ -119,10 +128,10 @@ def superseded(spec: StorePartitionSpec, archive: ArchiveSpec) -> str | None:
     ArchiveUnavailableError, ArchiveAccessError
         If the archive does not tell.
     """
-    objects = archive.open()
-    found = history(objects, snapshot_directory(spec, archive))
+    objects = spec.snapshot_archive.open()
+    found = history(objects, snapshot_directory(spec))
     try:
-        known = known_origin(spec, archive, objects, found, read_grown_from(spec.paths, spec.store.name))
+        known = known_origin(spec, objects, found, read_grown_from(spec.paths, spec.store.name))
     except SnapshotError as error:
         return str(error)
     if known is None:

@@ -74,10 +74,12 @@ def _inspect(
                 return by_seal
             return _open(spec, record, sealed=seal is not None)
     except UnknownFormatError as error:
-        if not spec.owned:
-            return _unusable(spec, record, Status.UNKNOWN_FORMAT, f"{error}; no definition owns it")
-        detail = f"{error}; its definition specifies {spec.store.format}"
-        return _unusable(spec, record, Status.DOWNGRADED, detail)
+        status = spec.origin.unknown_format
+        owner = {
+            Status.UNKNOWN_FORMAT: "no definition owns it",
+            Status.DOWNGRADED: f"its definition specifies {spec.store.format}",
+        }
+        return _unusable(spec, record, status, f"{error}; {owner[status]}")
     except StoreUncleanError as error:
         return _unusable(spec, record, Status.UNCLEAN, str(error))._replace(sealed=False)
     except WrongStoreError as error:

@@ -6,7 +6,7 @@ request and other sources. A plan is data: it crosses processes, and it can be c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict
@@ -15,6 +15,7 @@ from statestore.advice import message
 from statestore.errors import InputError, LockedError, StateStoreError
 from statestore.partition.advice import advise
 from statestore.partition.facts import NO_ARCHIVE, UNASKED, ArchiveFacts, Facts, Needs, Open, Question, RebuildLoss
+from statestore.partition.home import Copy, Filling
 from statestore.partition.spec import StorePartitionSpec
 from statestore.partition.verdict import LACKS_VERSIONS, Verdict
 from statestore.reports import Action, Loss, Status
@@ -77,7 +78,8 @@ class Need(NamedTuple):
     Attributes
     ----------
     kind
-        `nothing`; the `tail` of its log; a `correction` by the tail that its proof gives; or a `rebuild`.
+        `nothing`; the `tail` of its log; a `correction` by the tail that its proof gives; a `rebuild`; or that of a
+        global `table`.
     snapshots
         Whether a rebuild starts from a snapshot: `never`, if that is `cheaper` than the log, or `first` of all.
     covers
@@ -88,7 +90,7 @@ class Need(NamedTuple):
         What a rebuild from its log would lose; None if not determined.
     """
 
-    kind: Literal["nothing", "tail", "correction", "rebuild"]
+    kind: Literal["nothing", "tail", "correction", "rebuild", "table"]
     snapshots: Literal["never", "cheaper", "first"] = "never"
     covers: Needs | None = None
     log_refused: InputError | None = None
@@ -291,8 +293,10 @@ def needed(facts: Facts, verdict: Verdict, request: Request, *, corrects: bool =
     corrects
         It may be caught up from the tail that its rows prove, if its own offset does not tell.
     """
-    if facts.spec.is_global:
-        return _needed_of_global(facts, verdict, request)
+    return _NEEDED[facts.spec.origin.filling](facts, verdict, request, corrects)
+
+
+def _needed_of_store(facts: Facts, verdict: Verdict, request: Request, corrects: bool) -> Need | Refusal | Open:
     if corrects and _is_correctable(facts, verdict, request):
         if facts.proof is UNASKED:
             return Open.of(Question.PROOF)
@@ -308,7 +312,7 @@ def needed(facts: Facts, verdict: Verdict, request: Request, *, corrects: bool =
     return found._replace(log_refused=refused)
 
 
-def _needed_of_global(facts: Facts, verdict: Verdict, request: Request) -> Need | Refusal | Open:
+def _needed_of_global(facts: Facts, verdict: Verdict, request: Request, corrects: bool) -> Need | Refusal | Open:
     """Return what a global store needs: only a table is rebuilt, and only if it is damaged or that is asked for."""
     spec, label = facts.spec, facts.spec.store_partition
     if (refused := refused_global(spec)) is not None:
@@ -328,7 +332,11 @@ def _needed_of_global(facts: Facts, verdict: Verdict, request: Request) -> Need 
     decided = request.force and spec.global_said
     if not verdict.refills and not verdict.usable and not verdict.rebuildable and not decided:
         return Refusal(InputError(f"{label} is {verdict.status} and needs a manual decision: {verdict.detail}"))
-    return Need("rebuild", loss=loss)
+    return Need("table", loss=loss)
+
+
+#: By what a store is filled from.
+_NEEDED = {Filling.CHANGELOG: _needed_of_store, Filling.TOPIC: _needed_of_global}
 
 
 def refused_global(spec: StorePartitionSpec) -> InputError | None:
@@ -369,7 +377,7 @@ def _is_correctable(facts: Facts, verdict: Verdict, request: Request) -> bool:
     if not (request.diverged or lost_its_offset) or (verdict.loses and not verdict.lost_its_start):
         return False
     # The rows of an installed store may differ from its log.
-    here = facts.disk.present and not facts.spec.home.in_archive
+    here = facts.disk.present and facts.spec.home.proves_rows
     return here and facts.disk.installed_by is None and verdict.log is not None
 
 
@@ -397,7 +405,7 @@ def _is_lost_here(facts: Facts, verdict: Verdict) -> bool:
     does not either.
     """
     home, record = facts.spec.home, facts.disk.record
-    if not home.has_archive or home.in_archive or verdict.committed is not None or not verdict.observed:
+    if not home.snapshots_show_more or verdict.committed is not None or not verdict.observed:
         return False
     if facts.disk.installed_by is not None and verdict.usable:
         return False  # a user has installed it, although the archive has more
@@ -454,9 +462,7 @@ def _by_verdict(facts: Facts, verdict: Verdict, request: Request) -> Need | Refu
         return Need("nothing")
     if mode in ("full", "snapshot") or (mode == "auto" and (request.force or not verdict.usable)):
         return _rebuilt(facts, verdict, request, covers)
-    if spec.home.in_archive:
-        return _from_snapshot(facts, verdict.loss, request, covers)
-    return Need("tail", loss=verdict.loss)
+    return _CAUGHT_UP[spec.home.copy](facts, verdict.loss, request, covers)
 
 
 def _rebuilt(facts: Facts, verdict: Verdict, request: Request, covers: Needs | None) -> Need | Refusal:
@@ -473,31 +479,49 @@ def _from_snapshot(facts: Facts, loss: RebuildLoss | None, request: Request, cov
     return Need("rebuild", "first", covers, _log_refused(facts, loss, request), loss)
 
 
+def _from_tail(facts: Facts, loss: RebuildLoss | None, request: Request, covers: Needs | None) -> Need:
+    return Need("tail", loss=loss)
+
+
+#: How a store that only lags is completed.
+_CAUGHT_UP = {Copy.DISK: _from_tail, Copy.SNAPSHOT: _from_snapshot}
+
+
 def _covered(facts: Facts, verdict: Verdict, request: Request) -> Needs | Open | None:
     """Return what a snapshot must have, if the log has lost its start; None otherwise.
 
     That is what the store had by its record, or by the archive that is its home.
     """
-    home = facts.spec.home
-    if not verdict.lost_its_start or not home.has_archive or request.diverged:
-        return None
-    if not home.in_archive:
-        return Needs.of(facts.disk.record)
+    return _NEEDS[facts.spec.home.copy](facts) if verdict.lost_its_start and not request.diverged else None
+
+
+def _by_record(facts: Facts) -> Needs:
+    return Needs.of(facts.disk.record)
+
+
+def _by_newest_snapshot(facts: Facts) -> Needs | Open | None:
     if facts.archive is UNASKED:
         return Open.of(Question.SNAPSHOTS)
     newest = facts.archive.newest
     return None if newest is None else Needs.of(newest.record)
 
 
+#: What a snapshot must have of the start of a log.
+_NEEDS: dict[Copy, Callable[[Facts], Needs | Open | None]] = {
+    Copy.DISK: _by_record,
+    Copy.SNAPSHOT: _by_newest_snapshot,
+}
+
+
 def _may_be_covered(facts: Facts, verdict: Verdict, request: Request) -> bool:
     """Return whether a snapshot may have what the log has lost at its start."""
-    archived = facts.spec.home.has_archive and not request.diverged
-    return archived and request.mode in ("auto", "snapshot") and verdict.waits_for_loss and verdict.lost_its_start
+    offered = facts.spec.home.offers_snapshots and not request.diverged
+    return offered and request.mode in ("auto", "snapshot") and verdict.waits_for_loss and verdict.lost_its_start
 
 
 def _continues(facts: Facts, verdict: Verdict, request: Request) -> bool:
     """Return whether a store of the archive is brought to a node, or only lags: its snapshot and the tail give it."""
-    if not facts.spec.home.in_archive:
+    if facts.spec.home.disks_are_shared:
         return False
     if request.mode == "full" or (request.mode == "auto" and request.force):
         return False
@@ -573,7 +597,7 @@ def is_made_empty(facts: Facts, verdict: Verdict) -> bool:
 
 def _planned(facts: Facts, verdict: Verdict, request: Request, need: Need, offer: Offer) -> Plan | Open:
     spec, archive = facts.spec, facts.archive
-    if offer.mode == "full" and spec.home.has_archive and archive is UNASKED:
+    if offer.mode == "full" and spec.home.offers_snapshots and archive is UNASKED:
         return Open.of(Question.SNAPSHOTS)
     covered = need.covers is not None and offer.snapshot is not None and not offer.against
     loss = need.loss or RebuildLoss(Loss.UNPROVEN)
@@ -593,12 +617,15 @@ def _planned(facts: Facts, verdict: Verdict, request: Request, need: Need, offer
             "after": offer.after,
             "replaced_loss": loss.loss,
             "replaced_why": loss.why,
-            "begins": "" if spec.is_global else _begins(known, request, loss, offer),
+            "begins": _begins(known, request, loss, offer) if spec.origin.has_lineage else "",
             "begins_if_inexact": _begins_if_inexact(loss, offer),
             "suspects": _suspects(facts, verdict, request),
             "adopted": bool(offer.against),
             "covered": covered,
-            "publishes": spec.home.has_archive and request.publishes and of_its_log and spec.origin.may_be_published,
+            "publishes": spec.home.offers_snapshots
+            and request.publishes
+            and of_its_log
+            and spec.origin.offsets_are_inside,
             "topic_id": None if spec.changelog is None else spec.changelog.topic_id,
         }
     )
@@ -640,12 +667,12 @@ def _begins_if_inexact(loss: RebuildLoss, offer: Offer) -> str:
 def _suspects(facts: Facts, verdict: Verdict, request: Request) -> str:
     """Return why the snapshots before are no longer trusted; empty if they are."""
     home = facts.spec.home
-    if not home.has_archive:
+    if not home.offers_snapshots:
         return ""
     if request.diverged:
         return f"{verdict.status}: its rows were not what the changelog gives"
     mistrusted = verdict.status is Status.CORRUPT or (request.force and request.mode in ("auto", "full"))
-    if home.in_archive and request.publishes and mistrusted:
+    if home.mistrusts_snapshots and request.publishes and mistrusted:
         return f"{verdict.status}, and built anew from the log by restore {request.label}"
     return ""
 

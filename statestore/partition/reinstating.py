@@ -44,8 +44,7 @@ def reinstate(spec: StorePartitionSpec, snapshot: Manifest, why: str) -> Manifes
     SnapshotError
         If another store has begun a generation meanwhile: nothing has changed then.
     """
-    assert spec.archive is not None
-    objects, directory = spec.archive.open(), snapshot_directory(spec, spec.archive)
+    objects, directory = spec.snapshot_archive.open(), snapshot_directory(spec)
     asked_ms = brokers_clock.now_ms(spec)
     log = Topics(spec.bootstrap_servers, spec.kafka_timeout_s).log_ranges([spec.partition])[spec.partition]
     if against := inadmissible(spec, snapshot, log, compared_end(spec, snapshot), asked_ms):
@@ -89,7 +88,6 @@ def keep_replaced(spec: StorePartitionSpec, snapshot: Manifest, label: str) -> s
 
     If an earlier attempt has put this snapshot there, it is what that one has replaced.
     """
-    assert spec.archive is not None
     before = replaced_by(spec, label)
     if before is not None and (before == str(snapshot.name) or snapshot.record.restored_by == label):
         return before
@@ -100,7 +98,7 @@ def keep_replaced(spec: StorePartitionSpec, snapshot: Manifest, label: str) -> s
         why=f"{spec.store_partition} was restored",
         written_ms=clock.now_ms(),
     )
-    pin(spec.archive.open(), made)
+    pin(spec.snapshot_archive.open(), made)
     return str(snapshot.name)
 
 
@@ -131,17 +129,16 @@ def release_replaced_pins(spec: StorePartitionSpec, before_ms: int) -> int:
         Time by the archive's clock (`server_time_ms`) before the store was read that has passed validation: pins of
         later replacements stay.
     """
-    if not spec.home.in_archive or spec.archive is None:
+    if not spec.home.pins_replaced:
         return 0
     found = [one.pin for one in _replaced_pins(spec) if one.created_ms < before_ms]
     for one in found:
-        unpin(spec.archive.open(), one.name)
+        unpin(spec.snapshot_archive.open(), one.name)
     return len(found)
 
 
 def _replaced_pins(spec: StorePartitionSpec) -> list[ListedPin]:
-    assert spec.archive is not None
-    objects, directory = spec.archive.open(), f"{snapshot_directory(spec, spec.archive)}/"
+    objects, directory = spec.snapshot_archive.open(), f"{snapshot_directory(spec)}/"
     found = (one for one in listed_pins(objects) if one.pin.name.startswith(REPLACED))
     return [one for one in found if one.pin.snapshots[0].startswith(directory)]
 

@@ -56,7 +56,7 @@ def may_follow(store: StorePartitionSpec) -> bool:
 
     It then is the fold of its log as far as it is, and closed as such: a store of Kafka Streams, exactly once.
     """
-    return not store.owned and store.exactly_once and not store.is_global and store.store.files_are_known
+    return store.origin.closed_as_fold and store.store.files_are_known
 
 
 def has_lost_none(store: StorePartitionSpec, start: int, end: int) -> bool:

@@ -6,14 +6,18 @@ from statestore.advice import Situation, advice
 from statestore.partition.advice import target_of
 from statestore.partition.archived import known_of
 from statestore.partition.facts import Needs
+from statestore.partition.home import Copy
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Advice, RestorePoint
-from statestore.statedir.record import read_record
+from statestore.statedir.record import StoreRecord, read_record
 
-#: Situations in which a snapshot can be the last copy. `RECREATED_NO_RESEED`: only if the archive has the store.
-_LAST_COPY = (Situation.STORE_AND_LOG_GONE, Situation.RECREATED_NO_RESEED)
+#: Situations in which a snapshot can be the last copy.
+_LAST_COPY = {
+    Copy.DISK: (Situation.STORE_AND_LOG_GONE,),
+    Copy.SNAPSHOT: (Situation.STORE_AND_LOG_GONE, Situation.RECREATED_NO_RESEED),
+}
 #: Situations in which snapshots decide.
-DECIDED_BY_SNAPSHOTS = (Situation.LOG_LOST_START_ARCHIVE, Situation.UNLOGGED_LOST, *_LAST_COPY)
+DECIDED_BY_SNAPSHOTS = (Situation.LOG_LOST_START_ARCHIVE, Situation.UNLOGGED_LOST, *_LAST_COPY[Copy.SNAPSHOT])
 
 
 def with_restore_point(spec: StorePartitionSpec, step: Advice, point: RestorePoint) -> Advice:
@@ -24,8 +28,7 @@ def with_restore_point(spec: StorePartitionSpec, step: Advice, point: RestorePoi
         return advice(found, target)
     if step.situation == Situation.UNLOGGED_LOST:
         return advice(Situation.UNLOGGED_LOST_ALONE, target) if point.snapshot is None else step
-    gone = step.situation == Situation.STORE_AND_LOG_GONE or spec.home.in_archive
-    if point.snapshot is None or step.situation not in _LAST_COPY or not gone:
+    if point.snapshot is None or step.situation not in _LAST_COPY[spec.home.copy]:
         return step
     return advice(Situation.ONLY_SNAPSHOT, target)
 
@@ -34,7 +37,19 @@ def _covers(spec: StorePartitionSpec, point: RestorePoint) -> bool:
     """Return whether a snapshot can be used, and has what the changelog has lost at its start."""
     if not point.usable:
         return False
-    record = None if spec.home.in_archive else read_record(spec.paths, spec.store.name)
+    record = _RECORD[spec.home.copy](spec)
     if (record is None or record.is_begun) and (known := known_of(spec)) is not None:
         record = known.record
     return Needs.of(record).met_by(point)
+
+
+def _on_disk(spec: StorePartitionSpec) -> StoreRecord | None:
+    return read_record(spec.paths, spec.store.name)
+
+
+def _of_newest(spec: StorePartitionSpec) -> StoreRecord | None:
+    return None
+
+
+#: Record that shows what the store had; None: that of its newest snapshot.
+_RECORD = {Copy.DISK: _on_disk, Copy.SNAPSHOT: _of_newest}

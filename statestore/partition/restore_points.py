@@ -42,8 +42,8 @@ def restore_points(specs: Sequence[StorePartitionSpec], *, look_at_files: bool) 
     """
     groups: dict[tuple[ArchiveSpec, str, float], list[int]] = {}
     for at, spec in enumerate(specs):
-        if spec.archive is not None and not spec.is_global:
-            groups.setdefault((spec.archive, spec.bootstrap_servers, spec.kafka_timeout_s), []).append(at)
+        if spec.home.offers_snapshots:
+            groups.setdefault((spec.snapshot_archive, spec.bootstrap_servers, spec.kafka_timeout_s), []).append(at)
     found: list[RestorePoint | None] = [None] * len(specs)
     for (archive, servers, timeout_s), members in groups.items():
         asked = [specs[at] for at in members]
@@ -68,7 +68,7 @@ def _points(
     look_at_files: bool,
 ) -> list[RestorePoint]:
     objects = archive.open()
-    directories = [snapshot_directory(spec, archive) for spec in specs]
+    directories = [snapshot_directory(spec) for spec in specs]
     listed = listed_histories(objects, archive.cluster, directories)
     logs = Topics(servers, timeout_s).log_ranges(spec.partition for spec in specs if spec.changelog is not None)
     judge = partial(_point, objects, logs, now_ms, look_at_files)

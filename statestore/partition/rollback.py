@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from statestore.archive.archive import ArchiveSpec
 from statestore.archive.grown_from import beginning
 from statestore.errors import InputError, StateStoreError, StoreUncleanError
 from statestore.partition.generations import newest_generation
@@ -108,15 +107,15 @@ def put_back(store: StorePartitionSpec, found: Path, label: str, begins: str) ->
     )
     release(store.paths, store.store.name, found.name)  # what is left of it: the store itself is live
     # Until a snapshot begins its generation, a restore elsewhere would take one of the store it replaces.
-    published = None if store.archive is None else _published(store, store.archive)
+    published = _published(store) if store.home.offers_snapshots else None
     if published is not None and published.failure is not None:
         _log.warning("%s: %s: no snapshot: %s", label, store.store_partition, published.failure.message)
     return quarantine, published
 
 
-def _published(store: StorePartitionSpec, archive: ArchiveSpec) -> SnapshotRow:
+def _published(store: StorePartitionSpec) -> SnapshotRow:
     """Publish the store that was put back, or say why it has no snapshot."""
-    row = publish_row(store, archive, "restore")
+    row = publish_row(store, "restore")
     if row.snapshot is not None or row.failure is not None:
         return row
     why = StoreUncleanError(

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Literal
 
 from statestore import clock
-from statestore.archive.archive import ArchiveSpec
 from statestore.archive.grown_from import GrownFrom, read_grown_from, write_grown_from
 from statestore.archive.layout import seen, snapshot_name, time_ordered_uuid
 from statestore.archive.manifest import Manifest, SnapshotFile
@@ -58,9 +57,7 @@ _INLINE, _ALL_INLINE = 16 * 1024, 64 * 1024
 Source = Literal["process", "snapshot", "restore"]
 
 
-def publish_live(
-    spec: StorePartitionSpec, archive: ArchiveSpec, source: Source, put_before: Collection[str] = ()
-) -> Published | None:
+def publish_live(spec: StorePartitionSpec, source: Source, put_before: Collection[str] = ()) -> Published | None:
     """Publish the live store, which was closed, recorded and sealed; the caller holds the task's lock.
 
     Parameters
@@ -88,7 +85,7 @@ def publish_live(
     record = read_record(spec.paths, spec.store.name)
     if sealed is None or record is None or record.committed != sealed.committed:
         return None
-    objects, directory = archive.open(), snapshot_directory(spec, archive)
+    objects, directory = spec.snapshot_archive.open(), snapshot_directory(spec)
     grown = read_grown_from(spec.paths, spec.store.name)
     files = snapshot_files(spec, sealed)
     uploading = Uploading(objects, spec.live)
@@ -97,7 +94,7 @@ def publish_live(
         if grown is not None and grown.files:  # it is likely to be published, and little is new
             uploading.upload(files, grown.files)
         found = listing.result()
-    known = known_origin(spec, archive, objects, found, grown)
+    known = known_origin(spec, objects, found, grown)
     begins = None if known is None else known.begins
     if begins is None:
         _require_fold(spec, record)
@@ -108,7 +105,7 @@ def publish_live(
         return None
     uploading.upload(files, (*kept, *put_lately(objects, files, put_before)))
     made = Manifest(
-        cluster=archive.cluster,
+        cluster=directory.cluster,
         application=spec.application,
         definition=spec.store,
         task=str(spec.task),
@@ -141,7 +138,7 @@ def publish_live(
         for other in done.after.snapshots:  # of an attempt that was killed before it began the generation
             if other.name.generation == generation and other.name != made.name:
                 mark_suspect(objects, directory, other.name, "it was not what began its generation")
-    write_grown_from(spec.paths, spec.store.name, archive.url, made)
+    write_grown_from(spec.paths, spec.store.name, spec.snapshot_archive.url, made)
     return done
 
 
@@ -151,14 +148,12 @@ def _has_all(known: GrownFrom | None, sealed: Seal) -> bool:
     return name is not None and name.offset == seen(sealed.committed)
 
 
-def publish_row(
-    spec: StorePartitionSpec, archive: ArchiveSpec, source: Source, put_before: Collection[str] = ()
-) -> SnapshotRow:
+def publish_row(spec: StorePartitionSpec, source: Source, put_before: Collection[str] = ()) -> SnapshotRow:
     """Publish the live store as `publish_live`; a failure of ours becomes part of the row."""
     started = time.monotonic()
     row = SnapshotRow(store=spec.store.name)
     try:
-        done = publish_live(spec, archive, source, put_before)
+        done = publish_live(spec, source, put_before)
         if done is not None:
             update = {"snapshot": str(done.manifest.name), "files": done.files, "bytes": done.bytes}
             row = row.model_copy(update=update)
@@ -273,9 +268,9 @@ def compared_end(spec: StorePartitionSpec, snapshot: Manifest) -> LogComparison 
     return compare_ends(spec.bootstrap_servers, {spec.partition: end}, spec.kafka_timeout_s).get(spec.partition)
 
 
-def suspect_all(spec: StorePartitionSpec, archive: ArchiveSpec, why: str) -> None:
+def suspect_all(spec: StorePartitionSpec, why: str) -> None:
     """Mark the snapshots of a store whose rows were found to be wrong: nobody restores from them any more."""
-    objects, directory = archive.open(), snapshot_directory(spec, archive)
+    objects, directory = spec.snapshot_archive.open(), snapshot_directory(spec)
     # Again, as what another node has published meanwhile may have grown from one that was not yet marked.
     while usable := history(objects, directory).usable:
         for listed in usable:

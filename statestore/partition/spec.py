@@ -8,10 +8,20 @@ from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, InstanceOf
 
-from statestore.archive.archive import ArchiveSpec
+from statestore.archive.archive import NO_ARCHIVE, ArchiveSpec
 from statestore.definitions.store import StoreDefinition
 from statestore.model import StoreFormat, StorePartition, TaskId, TopicPartition
-from statestore.partition.home import Home, Origin
+from statestore.partition.home import (
+    FOREIGN_APPLICATION,
+    GLOBAL_TABLE,
+    IN_ARCHIVE,
+    ON_DISK,
+    ON_DISK_WITH_SNAPSHOTS,
+    OWN_APPLICATION,
+    Home,
+    Origin,
+    foreign,
+)
 from statestore.statedir.context import store_context
 from statestore.statedir.paths import TaskPaths, task_paths
 from statestore.stores.api import StoreContext
@@ -155,17 +165,22 @@ class StorePartitionSpec(BaseModel):
 
         The store of an application without a definition is where that runs; its snapshots are of its log.
         """
-        archived = self.archive is not None and not self.is_global
-        return Home(archived, archived and self.owned and self.archive is not None and self.archive.node_local)
+        if self.archive is None or self.is_global:
+            return ON_DISK
+        return IN_ARCHIVE if self.owned and self.archive.node_local else ON_DISK_WITH_SNAPSHOTS
+
+    @property
+    def snapshot_archive(self) -> ArchiveSpec:
+        """The archive of its snapshots; one that offers nothing if there is none, or it is a global store."""
+        return NO_ARCHIVE if self.archive is None or self.is_global else self.archive
 
     @property
     def origin(self) -> Origin:
         """Who writes it."""
-        return Origin(
-            makes_empty_stores=self.exactly_once and not self.owned and not self.is_global,
-            tail_is_trusted=self.owned,
-            may_be_published=not self.offsets_beside,
-        )
+        if self.owned and not self.is_global:
+            return OWN_APPLICATION
+        base = GLOBAL_TABLE if self.is_global else FOREIGN_APPLICATION
+        return foreign(base, exactly_once=self.exactly_once, offsets_beside=self.offsets_beside)
 
     @property
     def partition(self) -> TopicPartition:

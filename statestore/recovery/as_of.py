@@ -130,8 +130,8 @@ def point_range(store: StorePartitionSpec, as_of: AsOf) -> Logs:
         raise InputError(f"as of {as_of}: expected an offset or a time")
     if store.changelog is None:
         raise TopicMismatchError(f"changelog topic {store.partition.topic} does not exist: nothing to restore from")
-    if store.is_global:
-        raise InputError(f"{store.store_partition} is a global store of several logs: it has no state as of one point")
+    if store.origin.as_of_refused is not None:
+        raise InputError(f"{store.store_partition} {store.origin.as_of_refused}")
     topics, partition = Topics(store.bootstrap_servers, store.kafka_timeout_s), store.partition
     log = log_ranges(topics, [store])[partition]
     end = (

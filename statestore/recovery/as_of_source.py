@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from statestore.archive.manifest import Manifest
-from statestore.archive.snapshots import history, readable
+from statestore.archive.snapshots import readable
 from statestore.changelog.compaction_gaps import holes
 from statestore.changelog.standing import next_offset
 from statestore.discovery.changelogs import log_ranges
 from statestore.errors import InputError
 from statestore.kafka.topics import LogRange, Topics
 from statestore.partition.facts import cut_at
-from statestore.partition.generations import snapshot_directory
+from statestore.partition.generations import snapshots_of
 from statestore.partition.snapshots import compared_end, unlike
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import is_exact, point_and_target, point_range, require_exact
@@ -105,11 +105,11 @@ def _before(store: StorePartitionSpec, end: int) -> PointSource | None:
     What is suspect is not used, nor what the log was cut behind. Of a store with several generations, nobody can tell
     which of them it had at the point.
     """
-    if store.archive is None or store.changelog is None or store.is_global:
-        return None
-    objects, log = store.archive.open(), _log(store)
-    found = history(objects, snapshot_directory(store, store.archive))
+    objects, found = store.snapshot_archive.open(), snapshots_of(store)
     listed = [one for one in found.usable if one.name.offset <= end and not found.generation]
+    if store.changelog is None or not listed:
+        return None
+    log = _log(store)
     for snapshot in readable(objects, listed, []):
         if unlike(store, snapshot) or snapshot.record.topic_id != store.changelog.topic_id:
             continue

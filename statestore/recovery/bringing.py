@@ -71,7 +71,7 @@ def bring_stores(stores: Sequence[StorePartitionSpec], label: str, run_bytes: in
 
 def may_be_brought(store: StorePartitionSpec) -> bool:
     """Tell whether `bring_stores` looks at a store: its archive may have what neither this disk nor the log has."""
-    return store.home.in_archive or (store.archive is not None and not store.store.compaction_keeps_rows)
+    return store.home.offers_snapshots and not (store.home.disks_are_shared and store.store.compaction_keeps_rows)
 
 
 def _not_usable(store: StorePartitionSpec) -> str | None:
@@ -80,7 +80,7 @@ def _not_usable(store: StorePartitionSpec) -> str | None:
         return None
     with locked_task(store.paths, store.lock_wait_s):
         (_, found), record = examine(store, _OFFSETS), read_record(store.paths, store.store.name)
-        if not store.home.in_archive:
+        if store.home.disks_are_shared:
             rebuilt = not found.usable and found.rebuildable and (not found.loses or found.lost_its_start)
             return f"it is {found.status}: {found.detail}" if rebuilt else None
         # A store that never had anything here is no evidence: the archive shows what its log has lost.
@@ -88,7 +88,7 @@ def _not_usable(store: StorePartitionSpec) -> str | None:
         if found.committed is None and found.status in _NOTHING_HERE and not judged_here:
             begins = check_archived(store, _OFFSETS).status is Status.EMPTY
             return None if begins else f"it is not on this node: {found.detail or found.status}"
-        if store.archive is not None and (other := superseded(store, store.archive)) is not None:
+        if (other := superseded(store)) is not None:
             return other
         if (unpublished := replaced_with(store)) is not None:
             return f"what was put here by {unpublished} was never published"

@@ -24,10 +24,11 @@ from statestore.partition.facts import (
     Question,
 )
 from statestore.partition.generations import snapshot_directory
+from statestore.partition.home import Filling
 from statestore.partition.plan import Plan, Refusal, Request, SourceName, bolder, plan
 from statestore.partition.snapshots import archived_loss, compared_end, inadmissible, newest_snapshot, unlike
 from statestore.partition.spec import StorePartitionSpec
-from statestore.partition.verdict import Verdict
+from statestore.partition.verdict import Verdict, judge
 from statestore.recovery.catch_up import find_correction
 from statestore.recovery.disk_space import bytes_from, estimated_bytes
 from statestore.recovery.snapshot import find_snapshot
@@ -37,7 +38,7 @@ from statestore.recovery.tail import tail_logs
 from statestore.reports import Loss, RestorePlanRow, Status
 from statestore.requests.verify import Depth
 from statestore.statedir.swap import locked_task
-from statestore.verification.check import examine, examine_archived
+from statestore.verification.check import EXAMINE
 from statestore.verification.gathering import ANSWERS, Answer, Cluster, log_of, resolve
 from statestore.verification.global_stores import examine_global, loss_of_rebuild
 from statestore.verification.options import VerifyOptions
@@ -47,14 +48,23 @@ _log = logging.getLogger(__name__)
 
 def examine_store(spec: RestoreSpec, options: VerifyOptions, cluster: Cluster) -> tuple[Facts, Verdict]:
     """Look at a store partition that is to be restored, and judge it; the caller holds the task's lock."""
-    store = spec.store
-    if store.is_global:
-        # Whether it is a table is known only from its rows, so they are compared again before they are replaced.
-        depth: Depth = "scan" if store.global_said else "deep"
-        return examine_global(store, VerifyOptions(depth, run_bytes=spec.run_bytes))
-    # If each node has its own disk, the store here is a copy, and no reason to restore the store.
-    look = examine_archived if store.home.in_archive else examine
-    return look(store, options, cluster)
+    return _EXAMINE[spec.store.origin.filling](spec, options, cluster)
+
+
+def _examine_table(spec: RestoreSpec, options: VerifyOptions, cluster: Cluster) -> tuple[Facts, Verdict]:
+    # Whether it is a table is known only from its rows, so they are compared again before they are replaced.
+    depth: Depth = "scan" if spec.store.global_said else "deep"
+    return examine_global(spec.store, VerifyOptions(depth, run_bytes=spec.run_bytes))
+
+
+def _examine_counting_copy(spec: RestoreSpec, options: VerifyOptions, cluster: Cluster) -> tuple[Facts, Verdict]:
+    facts, verdict = EXAMINE[spec.store.home.copy](spec.store, options, cluster)
+    if verdict.loss is None and verdict.observed:  # no rebuild seemed to be needed
+        [(facts, verdict)] = resolve([facts], judge, cluster)
+    return facts, verdict
+
+
+_EXAMINE = {Filling.CHANGELOG: _examine_counting_copy, Filling.TOPIC: _examine_table}
 
 
 def decide(
@@ -209,12 +219,12 @@ def _snapshots(spec: RestoreSpec, facts: Sequence[Facts], cluster: Cluster) -> I
 
 def _archive_facts(spec: RestoreSpec, facts: Facts) -> ArchiveFacts:
     store = facts.spec
-    if store.archive is None or not store.home.has_archive:
+    if not store.home.offers_snapshots:
         return NO_ARCHIVE
     try:
-        objects = store.archive.open()
+        objects = store.snapshot_archive.open()
         listed = facts.disk.listed  # the verdict is based on it
-        found = history(objects, snapshot_directory(store, store.archive)) if listed is None else listed
+        found = history(objects, snapshot_directory(store)) if listed is None else listed
         newest = newest_snapshot(objects, found)
         named = None if spec.request.snapshot is None else _named(facts, spec.request.snapshot, found)
     except (ArchiveUnavailableError, ArchiveAccessError) as error:
@@ -256,8 +266,7 @@ def _more_snapshots(spec: RestoreSpec, facts: Sequence[Facts], cluster: Cluster)
         archive, store = found.archive, found.spec
         assert archive is not UNASKED
         assert archive.history is not None
-        assert store.archive is not None
-        objects, left = store.archive.open(), archive.history.usable[len(archive.candidates) :]
+        objects, left = store.snapshot_archive.open(), archive.history.usable[len(archive.candidates) :]
         seen = list(archive.candidates)
         for listed in left:
             seen.append(_looked_at(found, objects, listed, archive.newest))
@@ -298,10 +307,10 @@ def _candidate(facts: Facts, manifest: Manifest) -> Candidate:
 
 def _no_earlier(store: StorePartitionSpec, now_ms: int) -> int:
     """Return the brokers' time, or the object store's if that is later and the brokers' is only an estimate."""
-    if brokers_clock.is_exact(store) or store.archive is None:
+    if brokers_clock.is_exact(store):
         return now_ms
     try:
-        return max(now_ms, server_time_ms(store.archive.open()))
+        return max(now_ms, server_time_ms(store.snapshot_archive.open()))
     except (ArchiveAccessError, ArchiveUnavailableError, SnapshotError) as error:
         _log.warning("restore: %s: the object store's clock cannot be read: %s", store.store_partition, error)
         return now_ms

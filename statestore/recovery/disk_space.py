@@ -205,5 +205,5 @@ def free_bytes(directory: Path) -> int:
 def is_cut(spec: RestoreSpec) -> bool:
     """Tell whether a log is read in ranges, each by itself, if its store is rebuilt from it."""
     store = spec.store
-    whole = not store.store.log_may_be_split or store.is_global  # read by one alone
-    return spec.ranges > 1 and spec.request.mode in ("auto", "full") and not whole
+    may_be_split = store.store.log_may_be_split and store.origin.log_may_be_split
+    return spec.ranges > 1 and spec.request.mode in ("auto", "full") and may_be_split

@@ -281,24 +281,20 @@ def put_together(spec: RestoreSpec, logs: Logs, progress: RestoreProgressWriter,
 
 def remove_builds(store: StorePartitionSpec) -> None:
     """Remove what is left of builds once a store is restored; what cannot be removed now is left to clean-up."""
-    if not store.home.in_archive or store.archive is None:
-        return
     try:
         objects = _objects(store)
-        for one in listed_builds(objects, store.archive.cluster, store.store_partition):
+        for one in listed_builds(objects, store.snapshot_archive.cluster, store.store_partition):
             remove_build(objects, one)
     except (StateStoreError, OSError) as error:
         _log.warning("restore: %s: its build stays in the archive: %s", store.store_partition, error)
 
 
 def _objects(store: StorePartitionSpec) -> ObjectStore:
-    assert store.archive is not None, "only a store in an archive is built on many machines"
-    return store.archive.open()
+    return store.snapshot_archive.open()
 
 
 def _directory(store: StorePartitionSpec, uuid: str) -> BuildDirectory:
-    assert store.archive is not None
-    return BuildDirectory(store.archive.cluster, store.store_partition, uuid)
+    return BuildDirectory(store.snapshot_archive.cluster, store.store_partition, uuid)
 
 
 def _found(spec: RestoreSpec, objects: ObjectStore) -> FoundBuild:

@@ -90,8 +90,7 @@ def builds_there(
     store: StorePartitionSpec, objects: ObjectStore, logs: Logs
 ) -> tuple[FoundBuild | None, list[ListedBuild]]:
     """Return the build of a store partition that fits its log of now and is the furthest; and those of no use."""
-    assert store.archive is not None
-    listed = listed_builds(objects, store.archive.cluster, store.store_partition)
+    listed = listed_builds(objects, store.snapshot_archive.cluster, store.store_partition)
     now_ms = server_time_ms(objects) if listed else 0
     fitting: list[FoundBuild] = []
     useless: list[ListedBuild] = []

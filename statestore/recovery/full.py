@@ -305,7 +305,7 @@ def _build(
         found = [run.last_offset for run in more if run.last_offset is not None]
         if found:
             last[store.partition._replace(partition=part.partition)] = found[-1]
-    if store.is_global:
+    if store.origin.next_offsets_are_kept:
         last = {store.partition._replace(partition=part.partition): part.end for part in plan.ranges}
     require_tombstones(
         store,

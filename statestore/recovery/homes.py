@@ -10,6 +10,7 @@ from statestore.archive.grown_from import beginning, continuing
 from statestore.partition.archived import known_of
 from statestore.partition.facts import UNASKED
 from statestore.partition.generations import built_from_log, newest_generation, superseded
+from statestore.partition.home import Copy
 from statestore.partition.reinstating import keep_replaced, replaced_by
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.sources.source import Work
@@ -84,9 +85,7 @@ class DiskHome:
             return read_text(store.paths.snapshot(store.store.name))
         if begins:
             return beginning(begins, _generation(work), by_hand=snapshot is not None)
-        if snapshot is None or store.archive is None:
-            return self.lineage_of_log()
-        return continuing(store.archive.url, snapshot)
+        return self.lineage_of_log() if snapshot is None else continuing(store.snapshot_archive.url, snapshot)
 
     def lineage_of_log(self) -> str | None:
         """Return None: whichever snapshots its log has."""
@@ -107,8 +106,7 @@ class ArchiveHome(DiskHome):
         """Judge the copy on this disk, which was not looked at before."""
         store, copy = self._store, check(self._store, _OFFSETS)
         # Another store may count in its place, and then its log does not give it.
-        known = store.archive is not None and superseded(store, store.archive) is None
-        lost = copy.loss if copy.loss is not None and known else Loss.UNPROVEN
+        lost = copy.loss if copy.loss is not None and superseded(store) is None else Loss.UNPROVEN
         return Judgement(copy.status, lost, copy.loss_detail or "it was a copy, and not all is known of it")
 
     def keep_replaced(self, work: Work) -> str | None:
@@ -129,9 +127,12 @@ class ArchiveHome(DiskHome):
         return built_from_log(self._store)
 
 
+_HOMES = {Copy.DISK: DiskHome, Copy.SNAPSHOT: ArchiveHome}
+
+
 def home_of(store: StorePartitionSpec) -> StoreHome:
     """Return the home of a store partition."""
-    return ArchiveHome(store) if store.home.in_archive else DiskHome(store)
+    return _HOMES[store.home.copy](store)
 
 
 def done_on_disk(spec: RestoreSpec) -> dict[str, object]:

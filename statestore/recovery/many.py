@@ -121,7 +121,7 @@ def cut_by_length(restores: Sequence[RestoreSpec], parallelism: int) -> list[Res
         except (StateStoreError, OSError):
             logs = ()  # the restore, or its plan, says why
         offsets = sum(log.last_stable - log.start for log in logs)
-        apart = spec.store.home.in_archive
+        apart = not spec.store.home.disks_are_shared
         cut.append(spec._replace(ranges=range_count(offsets, tasks, parallelism, apart=apart)))
     return cut
 
@@ -230,7 +230,7 @@ def _read_from_start(specs: Sequence[RestoreSpec], asked: AskedLogs) -> list[Beg
     """Return the logs that will be read from where they start, as far as can be told before anybody looks."""
     starts: dict[str, dict[TopicPartition, int]] = {}
     for store in (spec.store for spec in specs if spec.request.mode in ("auto", "full")):
-        if _is_whole_log(store) and store.archive is None and not store.live.exists():
+        if _is_whole_log(store) and not store.home.offers_snapshots and not store.live.exists():
             its = {partition: asked.logs[partition].start for partition in store.partitions}
             starts.setdefault(store.bootstrap_servers, {}).update(its)
     return list(map(Beginnings._make, starts.items()))

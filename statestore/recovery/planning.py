@@ -39,7 +39,7 @@ def require_partitions(store: StorePartitionSpec, tasks: int) -> None:
         Saying what to do.
     """
     found = store.changelog.partitions if store.changelog else None
-    if found is not None and not store.is_global and found != tasks:
+    if found is not None and found != tasks and store.origin.has_partition_of_task:
         raise TopicMismatchError(
             f"changelog topic {store.partition.topic} has {found} partitions, application {store.application} has "
             f"{tasks} tasks: keys are not in the partitions of their tasks, so no store can be restored from it; "

@@ -26,7 +26,7 @@ from statestore.partition.quarantine import clean_quarantine
 from statestore.partition.replacement import clear_built
 from statestore.partition.snapshots import publish_row, suspect_all
 from statestore.partition.spec import StorePartitionSpec
-from statestore.partition.verdict import Verdict, judge
+from statestore.partition.verdict import Verdict
 from statestore.recovery.as_of import built_before, claim_target, in_target, point_and_target, require_free_target
 from statestore.recovery.as_of_source import point_source, still_exact
 from statestore.recovery.deciding import decide, examine_store
@@ -38,11 +38,11 @@ from statestore.recovery.restore_progress import RestoreProgressWriter
 from statestore.recovery.rows import failed_row, in_row
 from statestore.recovery.snapshot import build_from_snapshot
 from statestore.recovery.sources import all_sources, source_of
-from statestore.recovery.sources.log import build_anew
 from statestore.recovery.sources.source import BuildResult, BuildSource, Work, record_of
 from statestore.recovery.spec import RestoreSpec as RestoreSpec
 from statestore.recovery.staged_check import check_staged
 from statestore.recovery.staging import Staging
+from statestore.recovery.tail import build_anew
 from statestore.recovery.unlogged import restore_unlogged
 from statestore.reports import RestoreRow
 from statestore.requests.verify import Depth
@@ -50,7 +50,7 @@ from statestore.statedir.record import StoreRecord
 from statestore.statedir.seal import install_digests, seal
 from statestore.statedir.sidecar import Judgement
 from statestore.statedir.swap import locked_task, swap
-from statestore.verification.gathering import AskedLogs, Cluster, resolve
+from statestore.verification.gathering import AskedLogs, Cluster
 from statestore.verification.options import VerifyOptions
 
 _log = logging.getLogger(__name__)
@@ -125,8 +125,6 @@ def _carry_out(
 ) -> RestoreRow:
     """Plan the restore, build the store, and put it in place."""
     store = spec.store
-    if verdict.loss is None and verdict.observed and not store.is_global:  # no rebuild seemed to be needed
-        [(facts, verdict)] = resolve([facts], judge, cluster)
     facts, made = decide(spec, facts, verdict, cluster)
     staging, started = Staging(store.paths, store.store.name), time.monotonic()
     with staging.alone(store.lock_wait_s):
@@ -190,16 +188,14 @@ def _put_in_place(work: Work, source: BuildSource, result: BuildResult, row: Res
     lineage = home.lineage(work, begins)
     verdict = home.replaced_verdict(work)
     replaced = home.keep_replaced(work)
-    if made.suspects and store.archive is not None:
-        suspect_all(store, store.archive, made.suspects)
+    if made.suspects:
+        suspect_all(store, made.suspects)
     quarantine = _swap_in(spec, built, record, verdict, lineage, work.snapshot)
     _clear(store, work.staging)
-    published = None
-    if store.archive is not None and made.publishes:
-        published = publish_row(store, store.archive, "restore", built.uploaded)
+    published = publish_row(store, "restore", built.uploaded) if made.publishes else None
     if spec.publish and (published is None or published.failure is None):
         _clean(store)
-    if published is not None and published.failure is not None and begins and store.home.in_archive:
+    if published is not None and published.failure is not None and begins and not store.home.disks_are_shared:
         # Until its generation has begun, it is only a copy that nobody uses.
         row = row.model_copy(update={"failure": published.failure})
     done: dict[str, object] = {
@@ -349,6 +345,6 @@ def _restore_as_of(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgress
 
 def _offsets_beside(store: StorePartitionSpec, built: Built) -> tuple[tuple[TopicPartition, int | None], ...]:
     """Entries that the task's `.checkpoint` gets; Kafka Streams takes them over when it starts."""
-    if store.offsets_beside:
+    if not store.origin.offsets_are_inside:
         return move_offsets_out(store, built)
     return tuple(built.committed.items()) if store.store.store_kind.offsets_are_beside else ()

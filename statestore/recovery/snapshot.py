@@ -51,16 +51,16 @@ def find_snapshot(store: StorePartitionSpec, name: str, listed: History | None =
     InputError
         If there is no archive, or none of that name in it.
     """
-    if store.archive is None:
+    if not store.home.offers_snapshots:
         raise InputError(f"snapshot {name}: there is no archive; set STATESTORE_ARCHIVE")
-    objects = store.archive.open()
-    found = listed or history(objects, snapshot_directory(store, store.archive))
+    objects = store.snapshot_archive.open()
+    found = listed or history(objects, snapshot_directory(store))
     for one in found.snapshots:
         if str(one.name) == name:
             return FoundSnapshot(objects, one, found.generation)
     raise InputError(
-        f"{store.store_partition} has no snapshot {name} in {store.archive.url}; `statestore snapshot list` lists "
-        f"them. A snapshot is of one store partition: name that, too"
+        f"{store.store_partition} has no snapshot {name} in {objects.url}; `statestore snapshot list` lists them. A "
+        f"snapshot is of one store partition: name that, too"
     )
 
 
@@ -102,8 +102,7 @@ def build_from_snapshot(
         If the store cannot be used. If the damaged file is as it was published, the snapshot becomes suspect.
     """
     store = spec.store
-    assert store.archive is not None
-    objects = store.archive.open()
+    objects = store.snapshot_archive.open()
     with building(store) as staged:
         progress.fetching(snapshot.bytes)
         lay_snapshot(store, objects, snapshot, staged, progress)

@@ -74,7 +74,6 @@ def snapshot_of_files(store: StorePartitionSpec) -> ArchivedRow:
     started = time.monotonic()
     row = ArchivedRow(application=store.application, store=store.store.name, task=str(store.task))
     try:
-        assert store.archive is not None
         with locked_task(store.paths, store.lock_wait_s):
             found = examine_unlogged(store, VerifyOptions(depth="offsets"))
             if found.status is Status.EMPTY:
@@ -84,7 +83,7 @@ def snapshot_of_files(store: StorePartitionSpec) -> ArchivedRow:
                     f"{store.store_partition} is {found.status}, and was {'' if found.sealed else 'not '}closed in "
                     f"order, so it is not published: {found.detail}. Run process for its task"
                 )
-            published = publish_row(store, store.archive, "snapshot")
+            published = publish_row(store, "snapshot")
         done = {"snapshot": published.snapshot, "files": published.files, "bytes": published.bytes}
         row = row.model_copy(update={**done, "committed": found.committed, "failure": published.failure})
     except (StateStoreError, OSError) as error:
@@ -130,7 +129,7 @@ def snapshot_from_log(
             _begin_generation(store)
         with scratch_directory(scratch) as directory:
             # What is judged is what lies there.
-            archive = store.archive and store.archive.model_copy(update={"node_local": False})
+            archive = store.snapshot_archive.model_copy(update={"node_local": False})
             there = store.model_copy(update={"state_dir": directory / "state", "archive": archive})
             spec = spec._replace(store=there)
             built = restore(spec)
@@ -140,8 +139,7 @@ def snapshot_from_log(
             if lost is not None:
                 begins = beginning(f"an accepted loss: {lost.why}", newest_generation(store))
                 write_durably(there.paths.snapshot(store.store.name), begins)
-            assert store.archive is not None
-            published = publish_row(there, store.archive, "snapshot")
+            published = publish_row(there, "snapshot")
             return built.model_copy(update={"published": published, "failure": published.failure})
     except (StateStoreError, OSError) as error:
         return failed(spec, error)
@@ -157,10 +155,10 @@ def _begin_generation(store: StorePartitionSpec) -> None:
     SnapshotError
         If its application has run since.
     """
-    if store.archive is None or store.home.in_archive or (why := replaced_with(store)) is None:
+    if not store.home.disks_are_shared or (why := replaced_with(store)) is None:
         return
     with locked_task(store.paths, store.lock_wait_s):
-        published = publish_live(store, store.archive, "restore")
+        published = publish_live(store, "restore")
     if published is None:
         raise SnapshotError(
             f"{store.store_partition} was put in place by {why}. It has no snapshot and was opened since, so it is "

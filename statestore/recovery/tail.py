@@ -34,9 +34,10 @@ from statestore.partition.replacement import (
 )
 from statestore.partition.replay import Replayed, replay
 from statestore.partition.spec import StorePartitionSpec
-from statestore.recovery.full import Built, Logs
+from statestore.recovery.full import Built, Logs, build_full
 from statestore.recovery.restore_progress import RestoreProgressWriter
 from statestore.recovery.spec import RestoreSpec
+from statestore.recovery.staging import Staging
 from statestore.recovery.unknown_headers import require_no_headers
 from statestore.statedir.record import read_record
 from statestore.stores.built_in import BuiltInBytes
@@ -46,6 +47,15 @@ from statestore.stores.typed import AnyStore
 #: Tails of so many offsets are sorted; below, sorting and a replay take about as long.
 LEAST_SORTED = 10_000
 _NOT_COPIED = ("LOCK", "LOG")
+
+
+def build_anew(
+    spec: RestoreSpec, staging: Staging, logs: Logs, progress: RestoreProgressWriter, asked_ms: int
+) -> Built:
+    """Build a store from all of its log, by a replay if nothing is known of its files."""
+    if spec.store.store.files_are_known:
+        return build_full(spec, staging, logs, progress, asked_ms)
+    return build_replayed(spec, logs, None, progress, asked_ms, anew=True)
 
 
 def build_replayed(
@@ -288,7 +298,7 @@ def link_store(store: StorePartitionSpec, staged: Path) -> None:
     kept.mkdir(parents=True)
     for file in store.paths.segments(name).glob("*"):
         # Kafka Streams does not write down how long segments are: the application may have changed it.
-        if file.is_file() and (store.owned or file.name != "interval"):
+        if file.is_file() and (store.origin.keeps_intervals or file.name != "interval"):
             shutil.copy2(file, kept / file.name)
 
 

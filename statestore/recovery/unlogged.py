@@ -130,12 +130,12 @@ def require_changelog(spec: RestoreSpec) -> None:
 def _require_possible(spec: RestoreSpec) -> None:
     store = spec.store
     require_changelog(spec)
-    if store.archive is None:
+    if not store.home.offers_snapshots:
         raise InputError(
             f"{store.store_partition} has no changelog (logged: false), so only a snapshot can replace it; there is "
             "no archive; set STATESTORE_ARCHIVE"
         )
-    if store.home.in_archive:
+    if not store.home.disks_are_shared:
         raise InputError(
             f"{store.store_partition} has no changelog (logged: false), which nodes with their own disks do not support"
         )
@@ -158,7 +158,6 @@ def _chosen(spec: RestoreSpec, last: LastCommit) -> Iterator[_Chosen]:
         If no snapshot can be used.
     """
     store = spec.store
-    assert store.archive is not None
     if (name := spec.request.snapshot) is not None:
         named = find_snapshot(store, name)
         snapshot = read_found(named)
@@ -169,8 +168,8 @@ def _chosen(spec: RestoreSpec, last: LastCommit) -> Iterator[_Chosen]:
             against = f"it belongs to generation {named.listed.name.generation}, but {named.generation} has begun"
         yield _Chosen(snapshot, _lacks(store, snapshot, last), against)
         return
-    objects = store.archive.open()
-    found = history(objects, snapshot_directory(store, store.archive))
+    objects = store.snapshot_archive.open()
+    found = history(objects, snapshot_directory(store))
     usable = False
     for listed, manifest, why in judged_snapshots(store, objects, found, NO_LOG, brokers_clock.now_ms(store)):
         if manifest is None or why is not None:
@@ -180,7 +179,7 @@ def _chosen(spec: RestoreSpec, last: LastCommit) -> Iterator[_Chosen]:
         yield _Chosen(manifest, _lacks(store, manifest, last))
     if not usable:
         raise InputError(
-            f"{store.store_partition} has no changelog, and archive {store.archive.url} has no snapshot of it that can "
+            f"{store.store_partition} has no changelog, and archive {objects.url} has no snapshot of it that can "
             "be used, so it cannot be restored. To begin with an empty store, move its directory away, and run process "
             "once with STATESTORE_ACCEPT_LOSS=true"
         )
@@ -240,7 +239,7 @@ def _put_in_place(
         record = snapshot.record.model_copy(
             update={"restored_by": spec.label, "accepted": last.expected(name) if loses else None}
         )
-        grown = continuing(store.archive.url, snapshot) if store.archive is not None else None
+        grown = continuing(store.snapshot_archive.url, snapshot)
         if chosen.against:
             grown = beginning(
                 f"snapshot {snapshot.name} by hand: {chosen.against}", newest_generation(store), by_hand=True
@@ -256,8 +255,8 @@ def _put_in_place(
         clear_built(store.paths, name)
         staging.clear()
         published = None
-        if store.archive is not None and spec.publish and chosen.against:
-            published = publish_row(store, store.archive, "restore")
+        if spec.publish and chosen.against:
+            published = publish_row(store, "restore")
     done = {"outcome": "restored", "mode": "snapshot", "keys": keys, "committed": built.committed_offset}
     done |= {"checked": "rows", "quarantine": None if quarantine is None else str(quarantine)}
     return row.model_copy(update={**done, "snapshot": str(snapshot.name), "published": published})
@@ -266,11 +265,10 @@ def _put_in_place(
 def _build(spec: RestoreSpec, snapshot: Manifest, progress: RestoreProgressWriter) -> tuple[Built, int]:
     """Fetch a snapshot into the staging directory, read all of its rows, and return them counted."""
     store = spec.store
-    assert store.archive is not None
     require_disk_for_snapshot(spec, snapshot)
     with building(store) as staged:
         progress.fetching(snapshot.bytes)
-        lay_snapshot(store, store.archive.open(), snapshot, staged, progress)
+        lay_snapshot(store, store.snapshot_archive.open(), snapshot, staged, progress)
         kill_switch.reached("restore, snapshot fetched")
         progress.phase("checking")
         built = Built(0, 0, 0, None, {store.partition: snapshot.committed}, None, brokers_clock.now_ms(store))

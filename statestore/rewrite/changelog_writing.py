@@ -233,7 +233,7 @@ def produce(writer: RecordWriter, topic: str, partition: int, records: Records) 
 
 def fence(stores: Iterable[StorePartitionSpec]) -> None:
     """Keep processes that still take the tasks of our own applications for theirs from committing."""
-    tasks = {store.paths: store for store in stores if store.owned and store.exactly_once}
+    tasks = {store.paths: store for store in stores if store.origin.is_fenced and store.exactly_once}
     with ThreadPoolExecutor(_FENCED_BESIDE) as threads:
         for fenced in [threads.submit(_fence, store) for store in tasks.values()]:
             fenced.result()

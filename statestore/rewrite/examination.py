@@ -51,9 +51,7 @@ def require_rewritable(stores: Sequence[StorePartitionSpec], *, versions: bool =
     store = stores[0]
     name = f"{store.application}/{store.store.name}"
     why = reseed_refused(store, versions=versions)
-    if why is None and store.home.in_archive:
-        why = "the store here is a copy; the store itself is in the archive"
-    if why is None and not store.owned and shown_layout(store.state_dir, store.application).offsets_beside:
+    if why is None and store.origin.may_be_older and shown_layout(store.state_dir, store.application).offsets_beside:
         why = (
             "Kafka Streams before 4.3 wrote it, which does not say in the store whether it was closed in order. Start "
             "the application with 4.3 or later, stop it, and run again"

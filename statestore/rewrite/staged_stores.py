@@ -139,7 +139,7 @@ def replace(staged: Staged, why: str, begins: str) -> Rewritten:
     store, verdict = spec.store, Judgement(Status.REPLACED, Loss.UNPROVEN, why)
     quarantine = put_in_place(spec, built, logs, verdict, begins)
     kill_switch.reached("rewrite, store replaced")
-    published = None if store.archive is None else publish_row(store, store.archive, "restore")
+    published = publish_row(store, "restore") if store.home.offers_snapshots else None
     return Rewritten(store, rows, built.committed_offset, quarantine, published)
 
 

@@ -97,9 +97,9 @@ def _environment() -> dict[str, str]:
     spark = find_spec("pyspark")
     assert spark is not None, "it was required"
     assert spark.origin is not None, "it is no mere directory"
-    archive = next((place for place in Path(spark.origin).parents if place.is_file()), None)
-    if archive is not None:  # in <Spark>/python/lib
-        found.setdefault("SPARK_HOME", str(archive.parents[2]))
+    packed = next((place for place in Path(spark.origin).parents if place.is_file()), None)
+    if packed is not None:  # in <Spark>/python/lib
+        found.setdefault("SPARK_HOME", str(packed.parents[2]))
     found |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": _SPARK}
     return found | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 

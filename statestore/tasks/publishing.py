@@ -8,10 +8,8 @@ from contextlib import suppress
 from functools import partial
 from threading import Thread
 
-from statestore.archive.archive import ArchiveSpec
 from statestore.archive.grown_from import read_grown_from
 from statestore.archive.layout import SnapshotName, seen, snapshot_name
-from statestore.definitions.store import StoreDefinition
 from statestore.errors import (
     ArchiveAccessError,
     ArchiveUnavailableError,
@@ -21,6 +19,7 @@ from statestore.errors import (
 )
 from statestore.partition.generations import replaced_with, snapshot_directory
 from statestore.partition.snapshots import publish_row
+from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import SnapshotRow
 from statestore.statedir.seal import check_seal
 from statestore.tasks.spec import TaskSpec
@@ -41,15 +40,13 @@ def publish_stores(spec: TaskSpec, *, idle: bool = False) -> tuple[SnapshotRow, 
     idle
         Nothing was processed: only stores of which the archive has not all are published.
     """
-    if spec.archive is None:
-        return ()
     stores = [
         store
-        for store in spec.subtopology.stores
-        if store.engine != "in_memory" and (spec.exactly_once or _begins(spec, store))
+        for store in map(spec.store_partition, (store.name for store in spec.subtopology.stores))
+        if store.home.offers_snapshots and store.store.engine != "in_memory" and (spec.exactly_once or _begins(store))
     ]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return tuple(pool.map(partial(_published, spec, spec.archive, idle), stores))
+        return tuple(pool.map(partial(_published, idle), stores))
 
 
 def open_archive_soon(spec: TaskSpec) -> None:
@@ -57,72 +54,71 @@ def open_archive_soon(spec: TaskSpec) -> None:
 
     If that fails, publishing says so.
     """
-    archive = spec.archive
-    if archive is None or not spec.exactly_once:
+    stores = [store for store in spec.stores_on_disk if store.home.offers_snapshots]
+    if not stores or not spec.exactly_once:
         return
 
     def connect() -> None:
         with suppress(StateStoreError):
-            archive.open()
+            stores[0].snapshot_archive.open()
 
     Thread(target=connect, name="open-archive").start()
 
 
-def _published(spec: TaskSpec, archive: ArchiveSpec, idle: bool, store: StoreDefinition) -> SnapshotRow:
-    if idle and (published := _published_before(spec, store, archive)) is not None:
-        return SnapshotRow(store=store.name, current=str(published))
-    row = publish_row(spec.store_partition(store.name), archive, "process")
+def _published(idle: bool, store: StorePartitionSpec) -> SnapshotRow:
+    if idle and (published := _published_before(store)) is not None:
+        return SnapshotRow(store=store.store.name, current=str(published))
+    row = publish_row(store, "process")
     if row.failure is None:
-        return row.model_copy(update={"current": current_snapshot(spec, store, archive)})
-    _log.warning("process: %s/%s: no snapshot: %s", spec.application.name, spec.task, row.failure.message)
+        return row.model_copy(update={"current": current_snapshot(store)})
+    _log.warning("process: %s/%s: no snapshot: %s", store.application, store.task, row.failure.message)
     return row
 
 
-def _published_before(spec: TaskSpec, store: StoreDefinition, archive: ArchiveSpec) -> SnapshotName | None:
+def _published_before(store: StorePartitionSpec) -> SnapshotName | None:
     """Return the snapshot that has all of a closed store; None if it is not in the archive.
 
     The archive may have been out of reach, or publishing been killed.
     """
     try:
-        name = _current(spec, store, archive)
+        name = _current(store)
     except SnapshotError:  # publishing says so
         return None
     if name is None:
         return None
     try:
-        place = snapshot_directory(spec.store_partition(store.name), archive)
-        there = archive.open().stat(place.snapshot(name)) is not None
+        place = snapshot_directory(store).snapshot(name)
+        there = store.snapshot_archive.open().stat(place) is not None
     except (ArchiveUnavailableError, ArchiveAccessError) as error:
-        _log.warning(
-            "process: %s/%s: cannot tell whether its snapshot exists: %s", spec.application.name, spec.task, error
-        )
+        unknown = "process: %s/%s: cannot tell whether its snapshot exists: %s"
+        _log.warning(unknown, store.application, store.task, error)
         there = True
     return name if there else None
 
 
-def _begins(spec: TaskSpec, store: StoreDefinition) -> bool:
+def _begins(store: StorePartitionSpec) -> bool:
     try:
-        return replaced_with(spec.store_partition(store.name)) is not None
+        return replaced_with(store) is not None
     except SnapshotError:  # publishing says so
         return True
 
 
-def current_snapshot(spec: TaskSpec, store: StoreDefinition, archive: ArchiveSpec) -> str | None:
+def current_snapshot(store: StorePartitionSpec) -> str | None:
     """Return the snapshot that has all that a closed store has; None if there is none, or that is not certain.
 
     The store grew from it, and has applied its changelog up to the same offset.
     """
-    found = _current(spec, store, archive)
+    found = _current(store)
     return None if found is None else str(found)
 
 
-def _current(spec: TaskSpec, store: StoreDefinition, archive: ArchiveSpec) -> SnapshotName | None:
-    grown = read_grown_from(spec.paths, store.name)
+def _current(store: StorePartitionSpec) -> SnapshotName | None:
+    grown, archive = read_grown_from(store.paths, store.store.name), store.snapshot_archive
     if grown is None or grown.begins is not None or (grown.url, grown.cluster) != (archive.url, archive.cluster):
         return None
     name = None if grown.snapshot is None else snapshot_name(f"{grown.snapshot}.json")
     try:
-        sealed = check_seal(spec.paths, store.name, store.store_kind)
+        sealed = check_seal(store.paths, store.store.name, store.store.store_kind)
     except StoreCorruptedError:
         return None
     if name is None or sealed is None:

@@ -230,7 +230,7 @@ class StreamTask:
             If there is one.
         """
         for store in self._spec.stores_on_disk:
-            if store.home.in_archive and store.archive is not None and (why := superseded(store, store.archive)):
+            if not store.home.disks_are_shared and (why := superseded(store)):
                 raise SupersededError(f"{store.store_partition} cannot be used here: {why}; run again to bring it here")
 
     def _settled_ranges(self, topics: Topics) -> dict[TopicPartition, LogRange]:

@@ -419,7 +419,7 @@ class TaskStore:
 
     def _with_snapshots(self, step: Advice) -> Advice:
         """Return the advice, given the snapshots of the store, if they decide and can be listed."""
-        if self._spec.home.has_archive and step.situation in DECIDED_BY_SNAPSHOTS:
+        if self._spec.home.offers_snapshots and step.situation in DECIDED_BY_SNAPSHOTS:
             with suppress(ArchiveUnavailableError, ArchiveAccessError):
                 [point] = restore_points([self._spec], look_at_files=False)
                 return step if point is None else with_restore_point(self._spec, step, point)

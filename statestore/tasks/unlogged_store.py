@@ -111,7 +111,7 @@ class UnloggedTaskStore(TaskStore):
         remove_tree(paths.segments(self._name))
         for left in (paths.snapshot(self._name), paths.record(self._name)):
             remove_durably(left)
-        if why and self._spec.archive is not None:
+        if why and self._spec.home.offers_snapshots:
             # The archive has snapshots of the store that was here before: those of this one do not follow them.
             begins = beginning(f"an accepted loss: it began empty, as {why}", newest_generation(self._spec))
             write_durably(paths.snapshot(self._name), begins)
@@ -137,7 +137,7 @@ class UnloggedTaskStore(TaskStore):
             self._refuse_unlogged(f"cannot be used ({error})")
 
     def _refuse_unlogged(self, what: str) -> NoReturn:
-        found = Situation.UNLOGGED_LOST if self._spec.home.has_archive else Situation.UNLOGGED_LOST_ALONE
+        found = Situation.UNLOGGED_LOST if self._spec.home.offers_snapshots else Situation.UNLOGGED_LOST_ALONE
         step = self._with_snapshots(advice(found, target_of(self._spec)))
         raise RebuildError(message(str(self._spec.store_partition), step)).with_evidence(what)
 

@@ -36,6 +36,7 @@ from statestore.kafka.topics import APPEND_TIME, TIMESTAMP_TYPE
 from statestore.partition.advice import lost_logs
 from statestore.partition.archived import ArchivedStore, copied, look_into_archive
 from statestore.partition.facts import UNASKED, DiskFacts, Facts, RebuildLoss
+from statestore.partition.home import Copy
 from statestore.partition.inspection import damaged_file, inspect
 from statestore.partition.spec import StorePartitionSpec
 from statestore.partition.verdict import (
@@ -112,16 +113,13 @@ def verify_many(
                 for at in [at for at in asked if not specs[at].store.logged]:
                     rows[at] = verify_unlogged(specs[at], options)
                 asked = [at for at in asked if at not in rows]
-                archived = {at for at in asked if specs[at].home.in_archive}
-                for part in _parts(sorted(archived), _ASKED):
-                    rows.update(zip(part, _verify_archived([specs[at] for at in part], options, cluster), strict=True))
-                for part in _parts([at for at in asked if at not in archived], _ASKED):
-                    chosen = [specs[at] for at in part]
-                    if options.depth == "offsets":
-                        verified = _by_offsets(chosen, options, cluster)
-                    else:
-                        verified = [_verify(spec, options, cluster) for spec in chosen]
-                    rows.update(zip(part, verified, strict=True))
+                by_copy: dict[Copy, list[int]] = {}
+                for at in asked:
+                    by_copy.setdefault(specs[at].home.copy, []).append(at)
+                for copy, of_copy in by_copy.items():
+                    for part in _parts(of_copy, _ASKED):
+                        verified = _VERIFY[copy]([specs[at] for at in part], options, cluster)
+                        rows.update(zip(part, verified, strict=True))
     except OSError as error:
         raise of_os_error(error) from error
     return [noted(specs[at], _with_left_over(specs[at], rows[at])) for at in range(len(specs))]
@@ -129,7 +127,7 @@ def verify_many(
 
 def _with_left_over(spec: StorePartitionSpec, found: VerifyRow) -> VerifyRow:
     """Name the segments that were left out, because Kafka Streams does not use them."""
-    if spec.owned or found.committed is None:
+    if found.committed is None:
         return found
     with suppress(OSError, InputError):
         here = spec.store.store_kind.segments(spec.live)
@@ -230,7 +228,7 @@ def _if_another_store(spec: StorePartitionSpec, verdict: Verdict, contents: Cont
     It may have been taken for another one, and what its log gives to a store of that kind would replace all it has.
     """
     in_common = contents.equal + contents.other_value
-    if spec.owned or in_common or not contents.only_in_store or not contents.only_in_log:
+    if not spec.origin.may_be_mistaken or in_common or not contents.only_in_store or not contents.only_in_log:
         return verdict
     detail = (
         f"{verdict.detail}; it has no key in common with its changelog, so it may be a different store than assumed"
@@ -328,7 +326,16 @@ def _verify_archived(specs: Sequence[StorePartitionSpec], options: VerifyOptions
     return _rows(specs, [verdict for _, verdict in _in_archive(specs, options, cluster)], options, started)
 
 
+EXAMINE = {Copy.DISK: examine, Copy.SNAPSHOT: examine_archived}
+
+
 # -- many by their offsets --------------------------------------------------------------------------------------------
+
+
+def _verify_on_disk(specs: Sequence[StorePartitionSpec], options: VerifyOptions, cluster: Cluster) -> list[VerifyRow]:
+    if options.depth == "offsets":
+        return _by_offsets(specs, options, cluster)
+    return [_verify(spec, options, cluster) for spec in specs]
 
 
 def _by_offsets(specs: Sequence[StorePartitionSpec], options: VerifyOptions, cluster: Cluster) -> list[VerifyRow]:
@@ -415,6 +422,9 @@ def _unobserved(error: LockedError | InvalidStateError) -> Verdict:
     if isinstance(error, LockedError):
         return locked(error)
     return Verdict(Status.CORRUPT, str(error), rebuildable=False)
+
+
+_VERIFY = {Copy.SNAPSHOT: _verify_archived, Copy.DISK: _verify_on_disk}
 
 
 def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -519,7 +519,7 @@ def _version_comparison(
         compacted_before_ms(config, allowances.gone_before_ms, brokers_clock.now_ms(spec)),
         options,
         delete_retention_ms=spec.changelog.delete_retention_ms,
-        logs_late=not spec.owned or record is None or record.adopted,  # our own stores log none
+        logs_late=spec.origin.logs_late or record is None or record.adopted,  # our own stores log none
     )
 
 

@@ -95,7 +95,7 @@ class Nodes(Archived):
         store.commit({spec.partition: 199}, {})
         store.close()
         seal(spec.paths, spec.store.name, spec.store.store_kind)
-        found = publish_row(spec, self.archive, "process")
+        found = publish_row(spec, "process")
         assert found.failure is None, found.failure
 
     def contents_on(self, node: str) -> dict[bytes, Any]:
@@ -184,7 +184,7 @@ def test_a_file_of_a_snapshot_with_other_bytes_is_found_by_depth_deep(nodes: Nod
 @pytest.mark.long
 def test_a_suspect_snapshot_is_what_is_known_and_is_not_used(nodes: Nodes) -> None:
     spec = nodes.spec_on("b")
-    directory = snapshot_directory(spec, nodes.archive)
+    directory = snapshot_directory(spec)
     (found,) = history(nodes.objects, directory).usable
     mark_suspect(nodes.objects, directory, found.name, "for a test")
     row = nodes.verify_on("b")
@@ -316,7 +316,7 @@ def test_a_copy_of_a_generation_that_was_replaced_elsewhere_does_not_come_back(n
 @pytest.mark.long
 def test_a_copy_that_grew_from_a_suspect_snapshot_is_not_used(nodes: Nodes) -> None:
     spec = nodes.spec_on("a")
-    directory = snapshot_directory(spec, nodes.archive)
+    directory = snapshot_directory(spec)
     for found in history(nodes.objects, directory).usable:
         mark_suspect(nodes.objects, directory, found.name, "for a test")
     nodes.send([(b"new", b"value")])
@@ -536,9 +536,9 @@ def test_what_grew_from_a_suspect_snapshot_while_it_was_marked_is_marked_too(
         mark_suspect(objects, directory, name, why)
 
     monkeypatch.setattr("statestore.partition.snapshots.mark_suspect", published_before_the_first)
-    suspect_all(nodes.spec_on("b"), nodes.archive, "by a test")
+    suspect_all(nodes.spec_on("b"), "by a test")
     assert len(marked) == len(set(marked)) == 2
-    assert history(nodes.objects, snapshot_directory(nodes.spec_on("b"), nodes.archive)).usable == ()
+    assert history(nodes.objects, snapshot_directory(nodes.spec_on("b"))).usable == ()
 
 
 @pytest.mark.long

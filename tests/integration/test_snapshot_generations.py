@@ -289,7 +289,7 @@ def test_an_older_copy_is_not_used_once_another_node_has_put_something_else_in_i
     archived: Archived, tmp_path: Path
 ) -> None:
     def why() -> str | None:
-        return superseded(archived.store_spec(), archived.archive)
+        return superseded(archived.store_spec(archive=archived.archive))
 
     assert why() is None
     archived.process(ROWS)

@@ -293,7 +293,7 @@ def test_a_snapshot_that_was_published_damaged_is_passed_over_and_marked(archive
     with locked_task(spec.paths, 1):
         forget_digests(spec.paths, STORE)  # which would be taken over
         seal(spec.paths, STORE, spec.store.store_kind)
-        assert publish_row(spec, archived.archive, "process").failure is None
+        assert publish_row(spec, "process").failure is None
     assert len(archived.snapshots()) == 2
     row = archived.restored()
     assert (row.before, row.snapshot) == (Status.CORRUPT, good)

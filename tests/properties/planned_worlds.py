@@ -126,7 +126,7 @@ class World:
         """Facts from a look at the store; the rest is unasked."""
         if self.spec.is_global:
             return Facts(self.spec, self.disk, NOW_MS, self.log, archive=NO_ARCHIVE)
-        if self.spec.home.in_archive:
+        if not self.spec.home.disks_are_shared:
             return Facts(self.spec, self.archived.seen)
         return Facts(self.spec, self.disk)
 
@@ -179,10 +179,12 @@ class World:
 
     def _last_known(self, facts: Facts) -> Facts:
         disk, newest = facts.disk, self.newest if self.archive_answers else None
-        unreadable = self.archive_answers and self.spec.home.has_archive and bool(self.snapshots) and newest is None
-        if unreadable and disk.known.is_unknown and not self.spec.home.in_archive:
+        unreadable = (
+            self.archive_answers and self.spec.home.offers_snapshots and bool(self.snapshots) and newest is None
+        )
+        if unreadable and disk.known.is_unknown and self.spec.home.disks_are_shared:
             disk = disk._replace(record=None, known=LastKnown(anything=True))
-        elif disk.known.is_unknown and newest is not None and not self.spec.home.in_archive:
+        elif disk.known.is_unknown and newest is not None and self.spec.home.disks_are_shared:
             known = known_of_store(newest.record, newest.committed, anything=newest.committed is not None)
             disk = disk._replace(record=newest.record, known=known)
         elif disk.known.is_unknown and self.committed_elsewhere is not None:
@@ -220,7 +222,7 @@ class World:
     @property
     def newest(self) -> Snapshot | None:
         """The newest that can be read: evidence."""
-        if not self.spec.home.has_archive:
+        if not self.spec.home.offers_snapshots:
             return None
         current = (one for one in self.snapshots if one.generation == self.generation and one.readable)
         return next(current, None)
@@ -258,7 +260,7 @@ class World:
         return Listed(directory, self.manifest(snapshot).name, 0, snapshot.suspect)
 
     def _archive(self, facts: Facts) -> ArchiveFacts:
-        if not self.spec.home.has_archive:
+        if not self.spec.home.offers_snapshots:
             return NO_ARCHIVE
         if not self.archive_answers:
             return ArchiveFacts(configured=True, error=ArchiveUnavailableError("no answer"))
@@ -334,7 +336,7 @@ class World:
         readable = facts.disk.present and facts.disk.trouble is None and self.spec.changelog is not None
         if self.found_by_reading is not None and readable:
             verdict = damaged(verdict, self.found_by_reading, "block 7")
-        if self.spec.home.in_archive:
+        if not self.spec.home.disks_are_shared:
             options = VerifyOptions(depth="offsets")
             verdict = check._of_archived(facts, self.archived, verdict, options, None)  # type: ignore[arg-type]
         return facts, verdict
@@ -569,7 +571,7 @@ def requests(rnd: Random, world: World) -> Request:
     """Draw what is asked for."""
     diverged = rnd.randint(0, 4) == 0
     mode = rnd.choice(["auto", "auto", "full"] if diverged else ["auto", "auto", "tail", "snapshot", "full"])
-    named = mode == "snapshot" and world.snapshots and world.spec.home.has_archive and _flag(rnd)
+    named = mode == "snapshot" and world.snapshots and world.spec.home.offers_snapshots and _flag(rnd)
     return Request(
         mode=mode,
         force=_flag(rnd) or diverged,

@@ -92,7 +92,7 @@ def covers(world: World, made: Plan) -> bool:
     """Return whether the planned snapshot has all that the record here, or the newest snapshot, shows."""
     chosen = next(one for one in world.snapshots if str(world.manifest(one).name) == made.snapshot)
     newest, record = world.newest, world.disk.record
-    own = None if world.spec.home.in_archive else Needs.of(record)
+    own = Needs.of(record) if world.spec.home.disks_are_shared else None
     by_archive = None if newest is None else Needs.of(newest.record)
     return any(needs is not None and has_all(chosen.record, needs) for needs in (own, by_archive))
 
@@ -137,7 +137,7 @@ def is_filled_by_kafka_streams(world: World, verdict: Verdict) -> bool:
 
 
 def archive_is_away(world: World) -> bool:
-    return world.spec.home.has_archive and not world.archive_answers
+    return world.spec.home.offers_snapshots and not world.archive_answers
 
 
 def accepting_a_loss_changes_no_plan_that_loses_nothing(world: World, request: Request) -> None:
@@ -180,7 +180,7 @@ def poorer_worlds(world: World) -> list[tuple[str, World]]:
     found: list[tuple[str, World]] = []
     if spec.is_global:
         return found
-    if spec.home.has_archive:
+    if spec.home.offers_snapshots:
         counts = {None if one is None else world.snapshots.index(one) for one in (world.newest, world.newest_usable)}
         found.append(("archive that answers", without(world, archive_answers=False)))
         found += [
@@ -190,7 +190,7 @@ def poorer_worlds(world: World) -> list[tuple[str, World]]:
         ]
     if log_shows_its_loss(world):
         bare = LastKnown(disk.known.anything, disk.known.committed, foreign=disk.known.foreign)
-        if not spec.home.has_archive:  # the newest snapshot is evidence of an unknown store
+        if not spec.home.offers_snapshots:  # the newest snapshot is evidence of an unknown store
             found.append(("record", without(world, disk=disk._replace(record=None, known=bare))))
         found.append(("commits", without(world, committed_elsewhere=None)))
         if disk.trouble is not None:

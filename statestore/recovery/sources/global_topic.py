@@ -24,7 +24,7 @@ class GlobalTopicSource(LogSource):
 
     def offer(self, facts: Facts, need: Need, request: Request) -> Offer | None:
         """Offer the topic for a rebuild of a global table."""
-        return Offer("global topic", "full") if need.kind == "rebuild" and facts.spec.is_global else None
+        return Offer("global topic", "full") if need.kind == "table" else None
 
     def build(self, work: Work) -> BuildResult:
         """Build the table from all partitions."""

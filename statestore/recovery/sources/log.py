@@ -17,14 +17,14 @@ from statestore.partition.replacement import may_lack_versions
 from statestore.partition.spec import StorePartitionSpec
 from statestore.partition.verdict import LACKS_VERSIONS
 from statestore.recovery.disk_space import disk_needed, is_cut, require_disk
-from statestore.recovery.full import Built, Logs, build_full, missing_changelog, plan_build, read_range, store_logs
+from statestore.recovery.full import Logs, missing_changelog, plan_build, read_range, store_logs
 from statestore.recovery.restore_progress import RestoreProgressWriter
 from statestore.recovery.rows import in_row
 from statestore.recovery.runner import Runner, run_parts
 from statestore.recovery.sources.source import BuildResult, DiskNeeded, LogSource, Work
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import OffsetRange, Staging, next_offsets
-from statestore.recovery.tail import build_replayed
+from statestore.recovery.tail import build_anew
 from statestore.reports import RestoreRow
 
 _log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class WholeLogSource(LogSource):
 
     def offer(self, facts: Facts, need: Need, request: Request) -> Offer | Refusal | None:
         """Offer the log for a rebuild, unless a snapshot must have what it has lost."""
-        if need.kind != "rebuild" or need.log_refused is not None or facts.spec.is_global:
+        if need.kind != "rebuild" or need.log_refused is not None:
             return None
         if facts.spec.changelog is None:
             return Refusal(missing_changelog(facts.spec))
@@ -47,7 +47,7 @@ class WholeLogSource(LogSource):
 
     def prepares(self, spec: RestoreSpec) -> bool:
         """Return whether ranges of the log are read ahead onto the disk that all workers share."""
-        return is_cut(spec) and not spec.store.home.in_archive
+        return is_cut(spec) and spec.store.home.disks_are_shared
 
     def prepare(self, specs: Sequence[RestoreSpec], run: Runner, progress: Location) -> list[RestoreSpec]:
         """Turn ranges of logs into sorted runs, each by itself."""
@@ -143,15 +143,6 @@ def restore_range(spec: RestoreSpec, part: OffsetRange, name: str = "") -> Resto
             return row.model_copy(update={**figures, "records": sum(found.records for found in runs)})
 
     return in_row(store, work)
-
-
-def build_anew(
-    spec: RestoreSpec, staging: Staging, logs: Logs, progress: RestoreProgressWriter, asked_ms: int
-) -> Built:
-    """Build a store from all of its log, by a replay if nothing is known of its files."""
-    if spec.store.store.files_are_known:
-        return build_full(spec, staging, logs, progress, asked_ms)
-    return build_replayed(spec, logs, None, progress, asked_ms, anew=True)
 
 
 def is_exact(store: StorePartitionSpec, log: LogRange) -> bool | None:

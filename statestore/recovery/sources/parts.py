@@ -51,7 +51,7 @@ class PartsSource(LogSource):
 
     def prepares(self, spec: RestoreSpec) -> bool:
         """Return whether machines that do not see each other's disks read the ranges of a log."""
-        return is_cut(spec) and spec.store.home.in_archive
+        return is_cut(spec) and not spec.store.home.disks_are_shared
 
     def prepare(self, specs: Sequence[RestoreSpec], run: Runner, progress: Location) -> list[RestoreSpec]:
         """Have many machines build what is then put together."""
@@ -81,8 +81,7 @@ class PartsSource(LogSource):
 
     def resumable(self, spec: RestoreSpec, logs: Logs) -> int:
         """Return the number of offsets that the build in the archive has."""
-        assert spec.store.archive is not None
-        found, _ = builds_there(spec.store, spec.store.archive.open(), logs)
+        found, _ = builds_there(spec.store, spec.store.snapshot_archive.open(), logs)
         if found is None:
             return 0
         left = found.ranges_left
@@ -95,7 +94,8 @@ class PartsSource(LogSource):
 
     def clean(self, store: StorePartitionSpec) -> None:
         """Remove builds from the archive."""
-        remove_builds(store)
+        if not store.home.disks_are_shared:
+            remove_builds(store)
 
     def may_replan(self, work: Work, error: StateStoreError) -> bool:
         """Build it from its log alone if a part cannot be used."""

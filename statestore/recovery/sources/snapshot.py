@@ -26,7 +26,7 @@ class SnapshotSource(LogSource):
         """Offer the newest snapshot that the log still continues, and that has what is needed."""
         if need.kind != "rebuild" or need.snapshots == "never":
             return None
-        if not facts.spec.home.has_archive:
+        if not facts.spec.home.offers_snapshots:
             return Refusal(_no_archive(facts)) if need.snapshots == "first" else None
         archive = facts.archive
         if archive is UNASKED:

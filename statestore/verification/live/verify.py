@@ -73,8 +73,7 @@ class _Watched:
         try:
             found = self._looked()
         except UnknownFormatError as error:
-            status = Status.DOWNGRADED if self.spec.owned else Status.UNKNOWN_FORMAT
-            found = _Judged(status, Action.BY_HAND, f"{error}; {_ADVICE}")
+            found = _Judged(self.spec.origin.unknown_format, Action.BY_HAND, f"{error}; {_ADVICE}")
         except (LockedError, RetryError, UnknownStoreError, StoreBehindLogStartError, TopicMismatchError) as error:
             found = _Judged(Status.LOCKED, Action.LATER, f"it is in use, and cannot be read now: {error}")
         if before.status is Status.DIVERGED and found.status is not Status.DIVERGED:
@@ -245,8 +244,8 @@ def _certain(ranges: Sequence[Range], found: Look) -> int:
 
 def _refusal(spec: StorePartitionSpec) -> str:
     """Return why a store cannot be verified while it is in use; empty if it can."""
-    if spec.is_global:
-        return f"global stores are not verified while they are in use: {_ADVICE}"
+    if spec.origin.live_refused is not None:
+        return f"{spec.origin.live_refused}: {_ADVICE}"
     if spec.changelog is None or not spec.store.logged:
         return f"it has no changelog to verify it against while it is in use: {_ADVICE}"
     if not spec.store.files_are_known:
@@ -273,11 +272,10 @@ def verify_live(
     StoreAccessError
         If the operating system refuses access.
     """
-    there = [spec for spec in specs if spec.home.in_archive]
-    if there:
-        kept = iter(archived(there))
-        looked = iter(verify_live([spec for spec in specs if not spec.home.in_archive], options))
-        return [next(kept) if spec.home.in_archive else next(looked) for spec in specs]
+    if not all(spec.home.is_locked_in_use for spec in specs):
+        kept = iter(archived([spec for spec in specs if not spec.home.is_locked_in_use]))
+        looked = iter(verify_live([spec for spec in specs if spec.home.is_locked_in_use], options))
+        return [next(looked) if spec.home.is_locked_in_use else next(kept) for spec in specs]
     clusters: dict[tuple[str, float], Cluster] = {}
     watched = []
     for spec in specs:
@@ -328,7 +326,7 @@ def with_live(
     locked = [
         at
         for at, row in enumerate(rows)
-        if row.status is Status.LOCKED and not specs[at].home.in_archive and not _refusal(specs[at])
+        if row.status is Status.LOCKED and specs[at].home.is_locked_in_use and not _refusal(specs[at])
     ]
     found = list(rows)
     if locked:

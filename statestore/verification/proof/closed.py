@@ -134,7 +134,7 @@ def is_provable(spec: StorePartitionSpec) -> bool:
 
     Global stores: see `global_tables.py`.
     """
-    return spec.store.rows_prove_offsets and not spec.is_global
+    return spec.store.rows_prove_offsets and spec.origin.proves_offsets
 
 
 def prove(

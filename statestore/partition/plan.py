@@ -313,7 +313,7 @@ def _needed_of_store(facts: Facts, verdict: Verdict, request: Request, corrects:
 
 
 def _needed_of_global(facts: Facts, verdict: Verdict, request: Request, corrects: bool) -> Need | Refusal | Open:
-    """Return what a global store needs: only a table is rebuilt, and only if it is damaged or that is asked for."""
+    """Return what a global store needs: only a table is rebuilt, and if it only lags, only in mode `full`."""
     spec, label = facts.spec, facts.spec.store_partition
     if (refused := refused_global(spec)) is not None:
         return Refusal(refused)
@@ -321,7 +321,8 @@ def _needed_of_global(facts: Facts, verdict: Verdict, request: Request, corrects
         return Refusal(InputError(f"{label} is a global table: restore it in mode full, not {request.mode}"))
     if not verdict.observed:
         return Refusal(LockedError(_not_verified(facts, verdict)))
-    if verdict.status in (Status.OK, Status.EMPTY) and not request.force:
+    filled = verdict.refills and request.mode == "auto"  # by its application, at its next start
+    if (verdict.status in (Status.OK, Status.EMPTY) or filled) and not request.force:
         return Need("nothing")
     loss = verdict.loss or facts.rebuild_loss
     if loss is UNASKED:

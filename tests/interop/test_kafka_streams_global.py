@@ -226,9 +226,12 @@ def test_kafka_streams_starts_on_a_table_that_was_restored_into_nothing_without_
     said = "rates:global=table,format=timestamped"
     row = lost.verified(said)
     assert (row.status, row.action, exit_code([row])) == (Status.MISSING, Action.NONE, 0)
-    [plan] = planned_here(stores_to_restore(lost.chosen(said), lost.topics, kafka_streams="4.3.1"))
+    stores = stores_to_restore(lost.chosen(said), lost.topics, kafka_streams="4.3.1")
+    [plan] = planned_here(stores)
+    assert (plan.mode, plan.failure) == (None, None)
+    [plan] = planned_here(stores, mode="full")
     assert (plan.mode, plan.failure) == ("full", None)
-    done = lost.restored(said, check="deep")
+    done = lost.restored(said, mode="full", check="deep")
     assert (done.outcome, done.failure) == ("restored", None)
     assert done.skipped == 4
     assert replace(lost, options={}).verified(TABLE).status is Status.OK, "what was said is remembered"
@@ -282,6 +285,8 @@ def test_a_table_that_is_lost_damaged_or_behind_is_rebuilt_by_what_is_known_of_i
     shutil.rmtree(state.directory / TABLE)
     assert state.verified(TABLE).status is Status.MISSING
     done = state.restored(TABLE)
+    assert (done.before, done.outcome, done.failure) == (Status.MISSING, "skipped", None)
+    done = state.restored(TABLE, mode="full")
     assert (done.before, done.outcome, done.failure) == (Status.MISSING, "restored", None)
     assert state.verified(TABLE).status is Status.OK
 
@@ -347,7 +352,7 @@ def test_a_table_that_its_killed_application_left_open_is_rebuilt_before_kafka_s
     assert contents.restored[StorePartition(TABLE)] == 0
     assert b"later" in {row.key for row in contents.rows[StorePartition(TABLE)]}
     produce(bootstrap_servers, topic, [(b"latest", b"1")], partition=1, timestamp=T0)
-    done = state.restored(TABLE)
+    done = state.restored(TABLE, mode="full")
     assert (done.before, done.outcome, done.failure) == (Status.LAGGING, "restored", None)
     contents = app.read(state_dir, STORES)
     assert contents.restored[StorePartition(TABLE)] == 0
@@ -371,7 +376,7 @@ def test_versions_before_4_3_start_on_a_table_that_was_restored_with_its_offsets
     assert before.verified(said).status in (Status.OK, Status.LAGGING)
     lost = before.emptied(tmp_path / "state")
     chosen = lost.chosen(said)
-    [done] = restored_here(stores_to_restore(chosen, lost.topics, kafka_streams=version))
+    [done] = restored_here(stores_to_restore(chosen, lost.topics, kafka_streams=version), mode="full")
     assert (done.outcome, done.failure) == ("restored", None)
     row = lost.verified(said)
     assert (row.status, row.detail) == (Status.OK, "")

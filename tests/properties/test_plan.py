@@ -30,7 +30,7 @@ from statestore.partition.plan import Need, Plan, Refusal, Request, advised, bol
 from statestore.partition.spec import StorePartitionSpec
 from statestore.partition.verdict import Verdict, judge
 from statestore.recovery.sources import all_sources
-from statestore.reports import Action, Loss, Status
+from statestore.reports import Action, Loss
 from statestore.statedir.record import StoreRecord
 from statestore.tasks.task_sources import TASK_SOURCES, on_this_disk
 from tests.properties.planned_worlds import NOW_MS, World, requests, without, worlds
@@ -120,8 +120,6 @@ def only_damage_is_repaired_and_each_refusal_says_why(world: World, request: Req
         assert not verdict.status.healthy or "archive has more" in str(made.error) or archive_is_away(world)
         return
     healthy = verdict.status.healthy or verdict.refills
-    if is_filled_by_kafka_streams(world, verdict):
-        return
     if healthy and made.source is not None:
         begun = world.spec.origin.makes_empty_stores and is_made_empty(facts, verdict)
         from_archive = verdict.committed is None and world.newest is not None
@@ -129,11 +127,6 @@ def only_damage_is_repaired_and_each_refusal_says_why(world: World, request: Req
     if not healthy:
         assert made.source is not None, f"{verdict.status} is left as it is"
         assert made.reason
-
-
-def is_filled_by_kafka_streams(world: World, verdict: Verdict) -> bool:
-    """A restore rebuilds a global table that lags or is missing, which its application would fill at its start."""
-    return world.spec.is_global and verdict.refills and verdict.status is not Status.EMPTY
 
 
 def archive_is_away(world: World) -> bool:
@@ -214,7 +207,7 @@ def advice_is_the_plan_of_the_default_request(world: World, request: Request) ->
     facts, verdict, made = alone.decided(DEFAULT)
     advice = advised(verdict)
     begun = spec.origin.makes_empty_stores and is_made_empty(facts, verdict)
-    if is_left_to_kafka_streams(spec) or is_filled_by_kafka_streams(alone, verdict) or begun:
+    if is_left_to_kafka_streams(spec) or begun:
         return
     if advice in (Action.BY_HAND, Action.LATER):
         assert isinstance(made, Refusal), f"{advice}, but {made}"

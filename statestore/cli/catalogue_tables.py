@@ -19,6 +19,7 @@ from statestore.metastore.commands import (
     DropStore,
     Entry,
     PutApplication,
+    RecordEvidence,
     RecordTopics,
     Snapshot,
     application_of,
@@ -192,6 +193,8 @@ def _what(command: Command, before: Rebuild) -> str:
         case AdoptChangelogs():
             changed = ((f"stores.{name}", new) for name, new in command.changelogs.items())
             return "; ".join(f"{of}.changelog: {new.before} -> {new.topic}, {new.format}" for of, new in changed)
+        case RecordEvidence():
+            return f"recorded evidence up to document {command.head.length}"
         case Snapshot():
             return f"snapshot of {counted(len(command.catalogue.applications), 'application')}"
 

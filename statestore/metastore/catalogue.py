@@ -19,8 +19,10 @@ from statestore.metastore.commands import (
     DropApplication,
     DropStore,
     Entry,
+    EvidenceRecord,
     FormerTopics,
     PutApplication,
+    RecordEvidence,
     RecordTopics,
     Snapshot,
     canonical,
@@ -63,11 +65,14 @@ class Catalogue:
         The id that the next command has.
     former
         By name, the topics that applications have left. A current application may have a topic of that name again.
+    evidence
+        By application, the head of its evidence. It is no part of the content, so drills do not change the digest.
     """
 
     applications: Mapping[str, Entry] = field(default_factory=dict)
     next_id: int = 1
     former: Mapping[str, FormerTopic] = field(default_factory=dict)
+    evidence: Mapping[str, EvidenceRecord] = field(default_factory=dict)
 
     def apply(self, command: Command) -> Catalogue:
         """Return the catalogue after one more command; many are applied faster by a `Rebuild`.
@@ -108,7 +113,9 @@ class Catalogue:
 
     def snapshot(self) -> Snapshot:
         """Return the command that says all of this at once. It is not stamped."""
-        return Snapshot(catalogue=self.content(), digest=self.digest(), former=_grouped(self.former))
+        return Snapshot(
+            catalogue=self.content(), digest=self.digest(), former=_grouped(self.former), evidence=dict(self.evidence)
+        )
 
     @cached_property
     def _digest(self) -> str:
@@ -140,6 +147,7 @@ class Rebuild:
         start = start or Catalogue()
         self._applications: dict[str, Entry | _Changed] = dict(start.applications)
         self._former = dict(start.former)
+        self._evidence = dict(start.evidence)
         self._next_id = start.next_id
         self._in_order = True
 
@@ -170,6 +178,8 @@ class Rebuild:
                 self._record(command)
             case AdoptChangelogs():
                 self._adopt(command)
+            case RecordEvidence():
+                self._record_evidence(command)
         self._next_id = command.id + 1
 
     def catalogue(self) -> Catalogue:
@@ -182,7 +192,7 @@ class Rebuild:
             for name, found in self._applications.items()
         }
         self._applications = {**entries}
-        return Catalogue(entries, self._next_id, dict(self._former))
+        return Catalogue(entries, self._next_id, dict(self._former), dict(self._evidence))
 
     def _put(self, command: PutApplication) -> None:
         definition, name = command.definition, command.definition.name
@@ -263,6 +273,15 @@ class Rebuild:
             command.written_by,
         )
 
+    def _record_evidence(self, command: RecordEvidence) -> None:
+        before, application = self._evidence.get(command.application), command.application
+        if before is not None and command.head.length <= before.length:
+            raise InvalidCommandError(
+                f"evidence of {application}: the recorded head is document {before.length}, so document "
+                f"{command.head.length} cannot become the head. Check it with `statestore evidence verify`"
+            )
+        self._evidence = dict(sorted({**self._evidence, application: command.head}.items()))
+
     def _leave(self, old: Entry | _Changed, topics: Iterable[str]) -> None:
         """Keep what is known of topics that an application no longer has."""
         for topic in topics:
@@ -285,6 +304,8 @@ class Rebuild:
                     f"snapshot {command.id} does not have the topics that dropped applications and stores left before "
                     "it"
                 )
+            if command.version > 2 and command.evidence != self._evidence:
+                raise InvalidCommandError(f"snapshot {command.id} does not have the heads of evidence before it")
             return
         fresh = Rebuild()
         for name, entry in sorted(command.catalogue.applications.items()):
@@ -298,6 +319,7 @@ class Rebuild:
             fresh._applications[name] = entry
         self._applications = fresh._applications
         self._former = _ungrouped(command.former)
+        self._evidence = dict(command.evidence)
 
     def _entry(self, application: str) -> Entry | _Changed:
         try:

@@ -6,7 +6,7 @@
 Canonical: keys in order, no blanks, UTF-8, every field there, also those that have their defaults. A command says what
 is to be, resolved, and never what to compute: it means the same whenever it is read. What a command of version 1 may
 hold can only become wider; whatever would refuse or change what was written before is a new version. Snapshots have
-version 2, since they keep topics of dropped applications.
+version 3: since version 2 they keep topics of dropped applications, since version 3 heads of evidence.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from statestore.errors import InvalidCommandError, NewerCommandError, Unreadable
 from statestore.metastore.definition_text import read_in_parts
 from statestore.model import Name, StoreFormat
 
-VERSION = 2
+VERSION = 3
 #: In every record; a command that is being made has defaults in their place.
 _STAMP = frozenset({"version", "id", "written_ms", "written_by"})
 _SHOWN_PROBLEMS = 5
@@ -79,6 +79,19 @@ class FormerTopics(_Model):
     definition: ApplicationDefinition
     partitions: dict[str, int]
     topics: dict[str, str | None]
+
+
+class EvidenceRecord(_Model):
+    """Head of the evidence of an application's restore drills (docs/drills.md).
+
+    Attributes
+    ----------
+    length, sha256
+        Number of documents, and digest of the last one.
+    """
+
+    length: int = Field(ge=1, strict=True)
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
 class _Stamped(_Model):
@@ -179,6 +192,15 @@ class AdoptChangelogs(_Command):
     changelogs: dict[Name, NewChangelog] = Field(min_length=1)
 
 
+class RecordEvidence(_Stamped):
+    """Record the head of an application's evidence. The application need not be in the catalogue."""
+
+    version: Literal[3] = 3
+    kind: Literal["record-evidence"] = "record-evidence"
+    application: Name
+    head: EvidenceRecord
+
+
 class Snapshot(_Stamped):
     """The whole catalogue as all commands before this one made it, so that they can be deleted.
 
@@ -188,17 +210,20 @@ class Snapshot(_Stamped):
         The catalogue's, see `digest_of`; compared with the record as it is, before anything is read into it.
     former
         Internal topics that are no longer in the catalogue. Version 1 has none: the commands were forgotten.
+    evidence
+        Heads of evidence by application. Versions 1 and 2 have none: there was no evidence.
     """
 
-    version: Literal[1, 2] = 2
+    version: Literal[1, 2, 3] = 3
     kind: Literal["snapshot"] = "snapshot"
     catalogue: CatalogueContent
     digest: str = Field(pattern=r"^[0-9a-f]{64}$")
     former: tuple[FormerTopics, ...] = ()
+    evidence: dict[Name, EvidenceRecord] = {}
 
 
 Command = Annotated[
-    PutApplication | DropApplication | DropStore | RecordTopics | AdoptChangelogs | Snapshot,
+    PutApplication | DropApplication | DropStore | RecordTopics | AdoptChangelogs | RecordEvidence | Snapshot,
     Field(discriminator="kind"),
 ]
 C = TypeVar("C", bound=_Stamped)
@@ -229,7 +254,7 @@ def application_of(command: Command) -> str | None:
             return command.definition.name
         case DropApplication():
             return command.name
-        case DropStore() | RecordTopics() | AdoptChangelogs():
+        case DropStore() | RecordTopics() | AdoptChangelogs() | RecordEvidence():
             return command.application
         case Snapshot():
             return None
@@ -239,6 +264,8 @@ def key_of(command: Command) -> bytes:
     """Return the key of the command's record."""
     if isinstance(command, DropStore):
         return f"store/{command.application}/{command.store}".encode()
+    if isinstance(command, RecordEvidence):
+        return f"evidence/{command.application}".encode()
     application = application_of(command)
     return b"snapshot" if application is None else f"application/{application}".encode()
 

@@ -18,7 +18,9 @@ from statestore.metastore.commands import (
     CatalogueContent,
     DropApplication,
     DropStore,
+    EvidenceRecord,
     NewChangelog,
+    RecordEvidence,
     RecordTopics,
     Snapshot,
     application_of,
@@ -49,6 +51,7 @@ COMMANDS = {
         },
     ),
     "record topics": RecordTopics(application="app", topics={"app-s-changelog": "Zq-1_w", "app-b-changelog": "a"}),
+    "record evidence": RecordEvidence(application="app", head=EvidenceRecord(length=3, sha256="a" * 64)),
     "snapshot": CATALOGUE.snapshot(),
     "snapshot of nothing": Catalogue().snapshot(),
 }
@@ -68,7 +71,7 @@ def test_a_command_is_read_as_it_was_written(command):
     command = written(command)
     value = check_round_trip(command)
     assert decode(value) == command
-    version = 2 if command.kind == "snapshot" else 1
+    version = 3 if command.kind in ("snapshot", "record-evidence") else 1
     assert (command.version, command.id, command.written_by) == (version, 7, WHO)
 
 
@@ -133,6 +136,7 @@ def test_partitions_and_topics_are_in_order_of_names():
         (DropApplication(name="app"), b"application/app", "app"),
         (DropStore(application="app", store="s"), b"store/app/s", "app"),
         (RecordTopics(application="app", topics={"t": "1"}), b"application/app", "app"),
+        (COMMANDS["record evidence"], b"evidence/app", "app"),
         (Catalogue().snapshot(), b"snapshot", None),
     ],
 )
@@ -223,10 +227,10 @@ def test_the_definition_in_a_command_is_checked_in_full(path, value):
 
 
 @pytest.mark.parametrize("fields", [{}, {"kind": "merge"}, {"definition": 7}, {"colour": "red"}])
-@pytest.mark.parametrize("version", [3, 10**30])
+@pytest.mark.parametrize("version", [4, 10**30])
 def test_a_command_of_a_later_version_says_so_whatever_else_is_in_it(fields, version):
     fields = {**fields_of(put(simple())), **fields, "version": version}
-    with pytest.raises(NewerCommandError, match=f"has version {version}; this installation reads up to 2. Upgrade"):
+    with pytest.raises(NewerCommandError, match=f"has version {version}; this installation reads up to 3. Upgrade"):
         decode(json.dumps(fields).encode())
 
 

@@ -464,6 +464,12 @@ class RestoreRow(StorePartitionRow):
         default=None, description="for a store that is kept in the archive: the replaced snapshot, until validation"
     )
     snapshot: Text | None = Field(default=None, description="the snapshot that it was built from; None: its log alone")
+    failed_sources: tuple[Text, ...] = Field(
+        default=(), description="sources that could not be used although they should have been, and why"
+    )
+    phase_seconds: dict[Text, float] = Field(
+        default={}, description="how long each phase took: verifying, fetching, reading, building, checking"
+    )
     published: SnapshotRow | None = Field(default=None, description="the snapshot of the new store; None: no archive")
     seconds: float = 0.0
     failure: Failure | None = None
@@ -621,6 +627,89 @@ class ValidatedStore(_Row):
     plots: tuple[Text, ...] = ()
 
 
+#: Result of one drill. `too slow`, `too old`: restored and proven, but not within the objective. `unproven`: restored,
+#: but not everything was compared. `not done`: nothing was learned, because Kafka or the archive did not answer.
+DrillVerdict = Literal["proven", "too slow", "too old", "unproven", "failed", "not done"]
+#: Standing of a store partition by its last drills.
+DrillStanding = Literal["proven", "never proven", "proven too long ago", "too slow", "too old", "unproven", "failed"]
+
+
+class DrillRow(StorePartitionRow):
+    """Standing of one store partition by its restore drills, with the figures of the last one."""
+
+    standing: DrillStanding = Field(description="what the last drills show, against the objectives")
+    drilled: bool = Field(default=False, description="whether this run drilled it; if not, the figures are older")
+    verdict: DrillVerdict | None = Field(default=None, description="result of the last drill; None: there was none")
+    detail: Text = Field(default="", description="why it is not proven, or why it was not drilled")
+    drilled_ms: Int64 | None = Field(default=None, description="when the last drill ended")
+    proven_ms: Int64 | None = Field(default=None, description="when it was last proven, in whatever time")
+    source: Literal["snapshot", "full"] | None = Field(default=None, description="mode of the restore")
+    snapshot: Text | None = Field(default=None, description="the snapshot that it started from; None: the log alone")
+    snapshot_age_seconds: float | None = Field(default=None, description="how old that snapshot was")
+    topic: Text | None = Field(default=None, description="the changelog")
+    topic_id: Text | None = None
+    start: Int64 | None = Field(default=None, description="first changelog offset read")
+    end: Int64 | None = Field(default=None, description="offset before which reading ended")
+    committed: Int64 | None = Field(default=None, description="offset of the last changelog record in the store")
+    records: Int64 = Field(default=0, description="changelog records applied")
+    bytes: Int64 = Field(default=0, description="bytes of the snapshot and of the changelog read, as estimated before")
+    rows: Int64 = Field(default=0, description="rows of the store that were compared with the changelog")
+    log_rows: Int64 = Field(default=0, description="rows of the changelog that they were compared with")
+    offsets: tuple[tuple[Int64, Int64], ...] = Field(
+        default=(), description="ranges of changelog offsets that the rows prove; empty: none"
+    )
+    rows_sha256: Text = Field(default="", description="SHA-256 of all rows of the store")
+    snapshot_sha256: Text = Field(default="", description="SHA-256 of the snapshot's manifest")
+    store_digest: Text = Field(default="", description="digest of the compared rows of the store (XXH64)")
+    log_digest: Text = Field(default="", description="digest of the compared rows of the changelog (XXH64)")
+    fetch_seconds: float = 0.0
+    replay_seconds: float = 0.0
+    build_seconds: float = 0.0
+    check_seconds: float = 0.0
+    proof_seconds: float = Field(default=0.0, description="comparison with the changelog, which a restore does not do")
+    seconds: float = Field(default=0.0, description="the whole restore, without the proof")
+    within_seconds: float | None = Field(default=None, description="objective of the restore; None: there is none")
+    evidence: Int64 | None = Field(default=None, description="number of its document in the evidence")
+    failure: Failure | None = None
+
+    @property
+    def healthy(self) -> bool:
+        """True if it is proven within its objectives."""
+        return self.standing == "proven" and self.failure is None
+
+
+class DrillConfidence(_Row):
+    """How far the restores of one application can be relied on, from the drills of its store partitions."""
+
+    application: Text
+    partitions: Int64 = Field(description="store partitions")
+    proven: Int64 = Field(description="store partitions that are proven within their objectives")
+    slowest_seconds: float | None = Field(default=None, description="slowest restore among the last drills")
+    p99_seconds: float | None = Field(default=None, description="99th percentile of these restores")
+    application_seconds: float | None = Field(
+        default=None, description="estimated restore of all store partitions; None: nothing was measured"
+    )
+    node_seconds: float | None = Field(
+        default=None, description="estimated restore of those of one machine; None: not known how many there are"
+    )
+    assumptions: tuple[Text, ...] = Field(default=(), description="what the estimates assume")
+
+    @property
+    def share(self) -> float:
+        """Share of the store partitions that are proven within their objectives."""
+        return self.proven / self.partitions if self.partitions else 0.0
+
+
+class EvidenceHead(_Row):
+    """Head of the evidence of one application after a run."""
+
+    application: Text
+    length: Int64 = Field(description="number of documents")
+    sha256: Text = Field(description="SHA-256 of the last document")
+    recorded: bool = Field(description="whether the command topic has it")
+    problem: Text = Field(default="", description="why evidence is missing or the head is not recorded")
+
+
 class MaintenanceRow(_Row):
     """Files that maintenance removed in one place, or would remove."""
 
@@ -734,6 +823,15 @@ class MaintenanceReport(JobReport):
     rows: tuple[MaintenanceRow, ...]
 
 
+class DrillReport(JobReport):
+    """Report of a `drill` run, one row per store partition of its applications, drilled or not."""
+
+    job: Literal["drill"] = "drill"
+    rows: tuple[DrillRow, ...]
+    confidence: tuple[DrillConfidence, ...] = ()
+    evidence: tuple[EvidenceHead, ...] = ()
+
+
 AnyReport = (
     ProcessReport
     | VerifyReport
@@ -743,6 +841,7 @@ AnyReport = (
     | SnapshotReport
     | WriteReport
     | MaintenanceReport
+    | DrillReport
 )
 Report = Annotated[AnyReport, Field(discriminator="job")]
 R = TypeVar("R", bound=JobReport)

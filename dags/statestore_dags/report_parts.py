@@ -17,7 +17,7 @@ from typing import Any
 from statestore.environments import DagName
 from statestore.errors import InputError
 from statestore.objects.path import Location, location
-from statestore.reports import AnyReport, read_any_report, write_report
+from statestore.reports import AnyReport, DrillReport, read_any_report, write_report
 
 PARTS = ".parts"
 ATTEMPT = ".attempt-"
@@ -92,8 +92,14 @@ def gather(jobs: Sequence[dict[str, Any]], report: Location) -> list[tuple[str, 
 
 
 def _merged(parts: Sequence[AnyReport], run_id: str) -> AnyReport:
+    told = {
+        field: tuple(one for part in parts for one in getattr(part, field))
+        for field in ("confidence", "evidence")
+        if isinstance(parts[0], DrillReport)
+    }
     return parts[0].model_copy(
         update={
+            **told,
             "run_id": run_id,
             "applications": tuple(dict.fromkeys(name for part in parts for name in part.applications)),
             "started_ms": min(part.started_ms for part in parts),

@@ -9,6 +9,7 @@ from statestore.reports import (
     Action,
     AnyReport,
     ArchivedRow,
+    DrillRow,
     MaintenanceRow,
     ProcessRow,
     RestorePlanRow,
@@ -20,7 +21,17 @@ from statestore.reports import (
     WriteRow,
 )
 
-AnyRow = ProcessRow | VerifyRow | RestoreRow | RestorePlanRow | ValidateRow | ArchivedRow | WriteRow | MaintenanceRow
+AnyRow = (
+    ProcessRow
+    | VerifyRow
+    | RestoreRow
+    | RestorePlanRow
+    | ValidateRow
+    | ArchivedRow
+    | WriteRow
+    | MaintenanceRow
+    | DrillRow
+)
 
 
 def row_to_dict(row: AnyRow) -> dict[str, Any]:
@@ -73,6 +84,13 @@ def headline(row: AnyRow) -> str:
             said += f", {row.seconds:.1f} s"
         case WriteRow():
             said = f"{row.puts:,} rows put, {row.deletes:,} deleted"
+        case DrillRow():
+            said = row.standing
+            if row.verdict is not None:
+                when = "" if row.drilled else "last time "
+                said += f": {when}restored in {row.seconds:.1f} s, {row.rows:,} rows compared"
+            if row.detail:
+                said += f". {row.detail}"
         case MaintenanceRow():
             said = f"{row.removed_count:,} removed, {row.removed_bytes:,} bytes"
             if row.kept:

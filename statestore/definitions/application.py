@@ -8,6 +8,7 @@ from pydantic import Field
 
 from statestore.definitions.aggregation import AggregationDefinition
 from statestore.definitions.fields import Definition, Engine, Guarantee, Reference
+from statestore.definitions.objectives import RestoreObjectives
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, UnknownStoreError
 from statestore.kinds.known import built_in
@@ -141,6 +142,7 @@ class ApplicationDefinition(Definition):
     default_dsl_store: Engine = Field(default="txn_rocksDB", description="engine of stores that name none")
     rocksdb_config_setter: Reference | None = Field(default=None, description="module:attribute")
     stores: tuple[StoreDefinition, ...] = ()
+    objectives: RestoreObjectives | None = Field(default=None, description="objectives that restore drills prove")
     commit_interval_ms: int = Field(default=1_000, ge=10, le=600_000)
     uncommitted_max_bytes: int = Field(
         default=64 * 1024 * 1024, ge=1024, description="staged bytes per task at which a commit is made early"

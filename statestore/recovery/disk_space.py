@@ -107,7 +107,7 @@ def require_disk(spec: RestoreSpec, mode: str, logs: Logs) -> None:
     DiskSpaceError
         With the bytes needed and free.
     """
-    free = free_bytes(spec.store.state_dir)
+    free = spare_bytes(spec)
     offsets = sum(log.last_stable - log.start for log in logs.values())
     if free >= offsets * _PLENTY_PER_OFFSET + _DATABASE_BYTES + copied_bytes(spec, mode):
         return
@@ -120,7 +120,7 @@ def require_disk(spec: RestoreSpec, mode: str, logs: Logs) -> None:
         kept = f"; {held} bytes of sorted runs stay in {staging.directory} for the next attempt" if held else ""
         raise DiskSpaceError(
             f"restoring {spec.store.store_partition} needs about {needed} bytes in {spec.store.state_dir}, "
-            f"{free} are free. Free some space, then run again{kept}"
+            f"{free} are free{_kept_free(spec)}. Free some space, then run again{kept}"
         )
 
 
@@ -138,13 +138,37 @@ def require_disk_for_snapshot(spec: RestoreSpec, snapshot: Manifest) -> None:
     DiskSpaceError
         With the bytes needed and free.
     """
-    store, free = spec.store, free_bytes(spec.store.state_dir)
+    store, free = spec.store, spare_bytes(spec)
     fetched = bytes_from(store, snapshot)
     if free < fetched + _DATABASE_BYTES:
         raise DiskSpaceError(
             f"restoring {store.store_partition} from snapshot {snapshot.name} fetches {fetched} bytes to "
-            f"{store.state_dir}, {free} are free. Free some space, then run again"
+            f"{store.state_dir}, {free} are free{_kept_free(spec)}. Free some space, then run again"
         )
+
+
+def spare_bytes(spec: RestoreSpec) -> int:
+    """Return the bytes that a restore may use on its disk."""
+    return free_bytes(spec.store.state_dir) - spec.keep_free
+
+
+def require_spare_bytes(spec: RestoreSpec) -> None:
+    """End a restore that uses what must stay free.
+
+    Raises
+    ------
+    DiskSpaceError
+        With the bytes that are free, and that must be.
+    """
+    if (spare := spare_bytes(spec)) < 0:
+        raise DiskSpaceError(
+            f"restoring {spec.store.store_partition} in {spec.store.state_dir} was stopped: {spare + spec.keep_free} "
+            f"bytes are free, and {spec.keep_free} must stay free. Use another disk, or free some space"
+        )
+
+
+def _kept_free(spec: RestoreSpec) -> str:
+    return f" besides the {spec.keep_free} that must stay free" if spec.keep_free else ""
 
 
 def estimated_bytes(store: StorePartitionSpec, logs: Logs) -> int:

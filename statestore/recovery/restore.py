@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from statestore import kill_switch
@@ -20,7 +22,7 @@ from statestore.errors import ChangelogReplacedError, LockedError, RetryError, S
 from statestore.formats.database_files import has_rows
 from statestore.kafka.connection_pool import keep_connections
 from statestore.model import TopicPartition
-from statestore.partition.facts import Facts
+from statestore.partition.facts import UNASKED, Facts
 from statestore.partition.generations import newest_generation
 from statestore.partition.quarantine import clean_quarantine
 from statestore.partition.replacement import clear_built
@@ -30,7 +32,7 @@ from statestore.partition.verdict import Verdict
 from statestore.recovery.as_of import built_before, claim_target, in_target, point_and_target, require_free_target
 from statestore.recovery.as_of_source import point_source, still_exact
 from statestore.recovery.deciding import decide, examine_store
-from statestore.recovery.disk_space import require_disk, require_disk_for_snapshot
+from statestore.recovery.disk_space import require_disk, require_disk_for_snapshot, require_spare_bytes
 from statestore.recovery.full import Built, Logs
 from statestore.recovery.homes import done_on_disk, home_of
 from statestore.recovery.older_layout import move_offsets_out
@@ -68,12 +70,16 @@ def restore(spec: RestoreSpec, before: AskedLogs | None = None) -> RestoreRow:
     """
 
     def work(row: RestoreRow) -> RestoreRow:
-        with RestoreProgressWriter(spec.store, spec.progress) as progress, keep_connections():
+        room = partial(require_spare_bytes, spec) if spec.keep_free else None
+        with RestoreProgressWriter(spec.store, spec.progress, keep_free=room) as progress, keep_connections():
             if not spec.store.store.logged:
-                return restore_unlogged(spec, row, progress)
-            if spec.request.mode == "as-of":
-                return _restore_as_of(spec, row, progress)
-            return _restore_live(spec, row, progress, before)
+                row = restore_unlogged(spec, row, progress)
+            elif spec.request.mode == "as-of":
+                row = _restore_as_of(spec, row, progress)
+            else:
+                row = _restore_live(spec, row, progress, before)
+            progress.end_phase()
+            return row.model_copy(update={"phase_seconds": progress.phase_seconds})
 
     return in_row(spec.store, work)
 
@@ -136,6 +142,7 @@ def _carry_out(
             return row.model_copy(update={**home_of(store).done_before(spec), **figures})
         clear_built(store.paths)  # what a killed attempt left needs the room
         staging.clear_unfinished()
+        given_up: tuple[str, ...] = ()
         while True:
             if made.mode == "full" and spec.request.mode == "snapshot":
                 _log.warning("restore: %s: no snapshot can be used; it is rebuilt from its log alone", row.label)
@@ -149,6 +156,7 @@ def _carry_out(
                     _require_same_log(work, cluster)
                 if not source.may_replan(work, error):
                     raise
+                given_up += (f"{made.snapshot or made.source}: {error}",)
             facts = facts._replace(failed=facts.failed | {made.snapshot or made.source})
             facts, made = decide(spec, facts, verdict, cluster)
             if made.source is None:
@@ -156,7 +164,15 @@ def _carry_out(
         if time.monotonic() - started > _QUICK_S:
             _require_same_log(work, cluster)
         kill_switch.reached("restore, built, not swapped")
+        row = row.model_copy(update={"failed_sources": (*given_up, *_unreadable(facts))})
         return _put_in_place(work, source, result, row)
+
+
+def _unreadable(facts: Facts) -> Iterator[str]:
+    """Name the snapshots whose manifests cannot be read; one that the log does not continue is only too old."""
+    for candidate in () if facts.archive is UNASKED else facts.archive.candidates:
+        if candidate.manifest is None and candidate.refused is not None:
+            yield f"{candidate.name}: {candidate.refused}"
 
 
 def _require_same_log(work: Work, cluster: Cluster) -> None:

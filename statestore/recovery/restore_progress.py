@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict
@@ -58,6 +58,8 @@ class RestoreProgress(BaseModel):
 
 #: Reading so few offsets, and building a store of them, takes less time than a look at how far it is.
 _BRIEF = 50_000
+#: Time between two looks at the free space of a disk that must not fill up.
+_LOOKS_EVERY_S = 0.5
 
 
 def progress_label(store_partition: object, part: str = "") -> str:
@@ -72,9 +74,17 @@ class RestoreProgressWriter:
     ----------
     directory
         Where the file goes; None: nowhere.
+    keep_free
+        Called now and then while the disk fills up; raises DiskSpaceError to end the restore.
     """
 
-    def __init__(self, store: StorePartitionSpec, directory: Location | None, part: str = "") -> None:
+    def __init__(
+        self,
+        store: StorePartitionSpec,
+        directory: Location | None,
+        part: str = "",
+        keep_free: Callable[[], None] | None = None,
+    ) -> None:
         name = "-".join([store.application, store.store.name, str(store.task), *part.split("/")]).rstrip("-")
         self._file = ProgressFile(directory / f"{name}.json" if directory else None)
         self._last = RestoreProgress(
@@ -84,6 +94,11 @@ class RestoreProgressWriter:
         self._offsets = 0
         self._fetching = threading.Lock()
         self._brief = False
+        self._since = self._began
+        self._room = keep_free
+        self._looked = self._began
+        #: Seconds of each phase that has ended.
+        self.phase_seconds: dict[str, float] = {}
 
     def __enter__(self) -> Self:
         self._file.write(self._last)
@@ -91,6 +106,17 @@ class RestoreProgressWriter:
 
     def __exit__(self, *_: object) -> None:
         self._file.end(self._last.model_copy(update={"phase": "ended"}))
+
+    def end_phase(self) -> None:
+        """Add the time since the phase began to its seconds."""
+        now, phase = time.monotonic(), self._last.phase
+        self.phase_seconds[phase] = round(self.phase_seconds.get(phase, 0.0) + now - self._since, 3)
+        self._since = now
+
+    def _look_at_disk(self) -> None:
+        if self._room is not None and (now := time.monotonic()) - self._looked >= _LOOKS_EVERY_S:
+            self._looked = now
+            self._room()
 
     def phase(self, name: str) -> None:
         """Say what is being done now; of what is brief, now and then."""
@@ -109,6 +135,7 @@ class RestoreProgressWriter:
     def fetched(self, bytes_: int) -> None:
         """Say that so many bytes have come; called from several threads."""
         with self._fetching:
+            self._look_at_disk()
             self._last = self._last.model_copy(update={"fetched_bytes": self._last.fetched_bytes + bytes_})
             if self._file.due:
                 self._change()
@@ -119,6 +146,7 @@ class RestoreProgressWriter:
 
     def read(self, offsets: int, records: int) -> None:
         """Say that some offsets with so many records were read; most calls cost a look at the clock."""
+        self._look_at_disk()
         self._offsets += offsets
         last = self._last
         self._last = last.model_copy(update={"next": last.next + offsets, "records": last.records + records})
@@ -128,6 +156,8 @@ class RestoreProgressWriter:
             self._change(records_per_s=round(self._last.records / seconds, 1), seconds_left=left and round(left, 1))
 
     def _change(self, **changes: object) -> None:
+        if "phase" in changes:
+            self.end_phase()
         self._last = self._last.model_copy(update=changes)
         if not self._brief or self._file.due:
             self._file.write(self._last)

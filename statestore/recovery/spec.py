@@ -44,6 +44,8 @@ class RestoreSpec(NamedTuple):
     may_begin_generation
         Whether a store that lacks something begins a generation of snapshots. One on a pod, whose application would
         restore the same, does not.
+    keep_free
+        Bytes that must stay free on the disk of the state directory.
     """
 
     store: StorePartitionSpec
@@ -59,3 +61,4 @@ class RestoreSpec(NamedTuple):
     from_log: bool = False
     build: str | None = None
     approved: RestorePlanRow | None = None
+    keep_free: int = 0

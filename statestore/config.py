@@ -132,6 +132,25 @@ class Settings(Directories):
         Path | None,
         Field(description="where the job `snapshot` builds stores, on each executor; in `state_dir` if not said"),
     ] = None
+    objectives: Annotated[
+        Path | None,
+        Field(description="YAML file with the objectives of applications without a definition; none if not said"),
+    ] = None
+    drill_dir: Annotated[
+        Path | None,
+        Field(description="where drills build stores, on each executor; among temporary files if not said"),
+    ] = None
+    drill_reserve_bytes: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            description="bytes that drills leave free on a disk of live stores; a fifth of the disk if not said",
+        ),
+    ] = None
+    evidence_dir: Annotated[
+        Location | None,
+        Field(description="evidence of drills: a directory, or a URL; `<reports_dir>/evidence` if not said"),
+    ] = None
     metrics_recording_level: Annotated[
         Literal["INFO", "DEBUG", "TRACE"], Field(description="from DEBUG on, metrics have a value for each task")
     ] = "INFO"

@@ -63,13 +63,35 @@ def write_all_durably(files: Mapping[Path, str | bytes]) -> None:
         sync_directory(directory)
 
 
-def write_new(path: Path, content: bytes) -> None:
+def write_new(path: Path, content: bytes, *, mode: int = 0o666) -> None:
     """Write a new file, and force what is in it to the disk; its name is its directory's matter."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         _fill(descriptor, content, durable=bool(content))
     finally:
         os.close(descriptor)
+
+
+def create_durably(path: Path, content: bytes) -> bool:
+    """Write a file that must not exist yet, as a whole and durably.
+
+    Returns
+    -------
+    bool
+        False if there is one of that name, which stays as it is.
+    """
+    partial = _partial(path, uuid4().hex)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        write_new(partial, content)
+        try:
+            os.link(partial, path)
+        except FileExistsError:
+            return False
+    finally:
+        partial.unlink(missing_ok=True)
+    sync_directory(path.parent)
+    return True
 
 
 def write_atomically(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:

@@ -42,7 +42,7 @@ FILE = "STATESTORE_ENVIRONMENTS"
 PREFIX = "STATESTORE_DAG_PREFIX"
 _SERVICE_ID = "STATESTORE_SERVICE_ID"
 #: Names of the DAGs, without a prefix, an environment, or what may stand behind them.
-DAGS = ("metastore", "process", "verify", "restore", "validate", "rewrite", "snapshot", "maintenance")
+DAGS = ("metastore", "process", "verify", "restore", "validate", "rewrite", "snapshot", "drill", "maintenance")
 #: One for all, so that the page shows all stores.
 COMMON = frozenset({FILE, PREFIX, "STATESTORE_REPORTS_DIR", "STATESTORE_DATA_DOCS_DIR"})
 #: What an environment may say otherwise: settings of jobs, and those that only DAGs have.
@@ -51,9 +51,10 @@ OWN = (
     | {KAFKA_CONFIG, "STATESTORE_KAFKA_CONN_ID", "STATESTORE_ARCHIVE_CONFIG", "STATESTORE_ARCHIVE_CONNECTION"}
     | {
         f"STATESTORE_{name}_SCHEDULE"
-        for name in ("PROCESS", "VERIFY", "VERIFY_DEEP", "VALIDATE", "SNAPSHOT", "MAINTENANCE")
+        for name in ("PROCESS", "VERIFY", "VERIFY_DEEP", "VALIDATE", "SNAPSHOT", "DRILL", "MAINTENANCE")
     }
     | {"STATESTORE_PROCESS_SCHEDULES", "STATESTORE_VERIFY_AFTER_PROCESS", "STATESTORE_VERIFY_DEEP_SAMPLE"}
+    | {"STATESTORE_EVIDENCE_KEY_FILE", "STATESTORE_EVIDENCE_CONNECTION"}
     | {"STATESTORE_SPARK_JOBS", "STATESTORE_SPARK_POOL", "STATESTORE_RESTORE_POOL"}
     | {"STATESTORE_CHECK_BY", "STATESTORE_RESTORE_APPROVAL"}
     | {"STATESTORE_ALERT_NOTIFIER", "STATESTORE_ALERT_ARGUMENTS", "STATESTORE_DEADLINE_MINUTES"}

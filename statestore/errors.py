@@ -207,6 +207,10 @@ class BackupError(InputError):
     """The backup of the command topic is missing, incomplete, or altered."""
 
 
+class EvidenceError(InputError):
+    """Evidence of restore drills was changed or cut, so nothing is appended to it."""
+
+
 class MissingExtraError(InputError, ImportError):
     """The request needs an extra of this package that is not installed."""
 

@@ -17,6 +17,7 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
     "spark": ("pyspark",),
     "validate": ("pyspark", "great_expectations", "matplotlib"),
     "airflow": ("airflow", "airflow.providers.apache.spark"),
+    "evidence": ("cryptography",),
     "metrics": ("opentelemetry.sdk.metrics", "opentelemetry.exporter.otlp.proto.http"),
 }
 

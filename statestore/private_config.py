@@ -1,4 +1,4 @@
-"""JSON files with secrets, which the environment names: only their owner may read them, no message shows them."""
+"""Files with secrets, which the environment names: only their owner may read them, no message shows them."""
 
 from __future__ import annotations
 
@@ -57,6 +57,30 @@ def read_kafka_config() -> dict[str, Any]:
         As `read_private_config`.
     """
     return read_private_config(KAFKA_CONFIG, "Kafka", "properties")
+
+
+def read_private_file(variable: str, needed: str) -> str:
+    """Return the text of the file that a variable of the environment names.
+
+    Parameters
+    ----------
+    needed
+        Purpose of the file, for the error.
+
+    Raises
+    ------
+    InputError
+        As `read_private_config`.
+    """
+    name = os.environ[variable]
+    try:
+        with open(name, encoding="utf-8") as file:
+            _require_private(variable, os.fstat(file.fileno()), name)
+            return file.read()
+    except OSError as error:
+        raise InputError(f"{variable}: {name} cannot be read ({error.strerror}); it is needed {needed}") from error
+    except ValueError:
+        raise InputError(f"{variable}: {name} is not UTF-8") from None
 
 
 def _require_private(variable: str, status: os.stat_result, name: str) -> None:

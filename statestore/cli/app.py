@@ -13,6 +13,8 @@ import typer
 
 from statestore.cli import (
     catalogue,
+    drill_command,
+    evidence_commands,
     expectations,
     init_command,
     metastore,
@@ -68,6 +70,7 @@ app.command()(running.process)
 app.command()(looking.verify)
 app.command()(mending.restore)
 app.command()(warming.warm)
+app.command()(drill_command.drill)
 app.command()(running.validate)
 app.command()(running.maintain)
 app.command()(read_command.read)
@@ -75,6 +78,7 @@ app.command()(reporting.report)
 app.command()(reporting.progress)
 app.add_typer(snapshot_commands.app, name="snapshot")
 app.add_typer(rewrite_commands.app, name="rewrite")
+app.add_typer(evidence_commands.app, name="evidence")
 app.add_typer(expectations.app, name="expectations")
 
 for _group in (app, *(added.typer_instance for added in app.registered_groups if added.typer_instance is not None)):

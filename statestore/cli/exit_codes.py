@@ -24,6 +24,11 @@ CODES: Mapping[int, str] = {
         "`statestore partitions --acknowledge`"
     ),
     GiveUpError.exit_code: "fenced: a later run has taken over",
+    10: "drill: a store partition was never proven restorable",
+    11: "drill: a store partition was proven too long ago",
+    12: "drill: a restore took too long",
+    13: "drill: a restore began with a snapshot that was too old",
+    14: "drill: a restored store could not be compared in full",
     130: "ended by Ctrl-C",
 }
 

@@ -21,9 +21,9 @@ from statestore.errors import InputError
 from statestore.objects.path import Location
 
 if TYPE_CHECKING:
-    from statestore.reports import RestorePlanReport, RestoreReport, SnapshotReport, VerifyReport
+    from statestore.reports import DrillReport, RestorePlanReport, RestoreReport, SnapshotReport, VerifyReport
 
-    Written = VerifyReport | RestoreReport | RestorePlanReport | SnapshotReport
+    Written = VerifyReport | RestoreReport | RestorePlanReport | SnapshotReport | DrillReport
 
 #: `--json -`.
 STANDARD_OUTPUT = Path("-")

@@ -16,7 +16,7 @@ from statestore.objects.path import Location, listing, location
 if TYPE_CHECKING:
     from statestore.reports import AnyReport
 
-_JOBS = ("process", "verify", "restore", "validate", "snapshot", "write", "maintenance")
+_JOBS = ("process", "verify", "restore", "validate", "snapshot", "drill", "write", "maintenance")
 _RUNNING = ("process", "restore", "snapshot")
 
 
@@ -100,7 +100,8 @@ def show(
     """
     from statestore.cli import tables
     from statestore.cli import verification as work
-    from statestore.reports import VerifyReport, read_any_report
+    from statestore.drills.standing import exit_code
+    from statestore.reports import DrillReport, VerifyReport, read_any_report
 
     found = read_any_report(path)
     tables.show(output.console(json), found)
@@ -108,6 +109,8 @@ def show(
     output.say_next(steps(found), json)
     if isinstance(found, VerifyReport):
         raise typer.Exit(work.exit_code(found.rows))
+    if isinstance(found, DrillReport):
+        raise typer.Exit(exit_code(found))
     failures = [getattr(row, "failure", None) for row in found.rows if not row.healthy]
     passing = all(failure is not None and failure.retriable for failure in failures)
     raise typer.Exit(0 if not failures else 3 if passing else 1)

@@ -14,6 +14,8 @@ from statestore.reports import (
     Action,
     AnyReport,
     ArchivedRow,
+    DrillConfidence,
+    DrillReport,
     Failure,
     MaintenanceReport,
     MaintenanceRow,
@@ -89,6 +91,8 @@ def show(console: Console, report: AnyReport) -> None:
             show_archived(console, report.rows)
         case WriteReport():
             show_written(console, report)
+        case DrillReport():
+            show_drilled(console, report)
         case MaintenanceReport():
             show_maintained(console, report.rows, dry_run=report.dry_run)
 
@@ -171,6 +175,48 @@ def show_written(console: Console, report: WriteReport) -> None:
         for row in report.rows
     )
     console.print(table(f"{report.mode} of {len(report.rows)} store partitions, {report.changelog}", columns, found))
+
+
+def show_drilled(console: Console, report: DrillReport) -> None:
+    """Print how the store partitions stand, and how far their restores can be relied on."""
+    columns = (
+        *("store partition", "standing", "this run", "restored from", "rows>", "fetch>", "replay>", "build>", "check>"),
+        *("restore>", "proof>", "evidence>", "detail"),
+    )
+    found = (
+        (
+            row.label,
+            Text(row.standing, style=_GOOD if row.standing == "proven" else _BAD),
+            Text(row.verdict or "" if row.drilled else "", style=_GOOD if row.verdict == "proven" else _DOUBTFUL),
+            row.snapshot or ("changelog" if row.source else ""),
+            row.rows,
+            *map(duration_text, (row.fetch_seconds, row.replay_seconds, row.build_seconds, row.check_seconds)),
+            *map(duration_text, (row.seconds, row.proof_seconds)),
+            row.evidence,
+            row.detail,
+        )
+        for row in report.rows
+    )
+    console.print(table(counted(len(report.rows), "store partition"), columns, found))
+    for of in report.confidence:
+        console.print(Text(_confidence(of)), soft_wrap=True)
+    for head in report.evidence:
+        said = f"{head.application}: evidence {head.length}:{head.sha256}"
+        where = ", recorded in the command topic" if head.recorded else ", not recorded elsewhere: keep it"
+        problem = f"{head.application}: evidence: {head.problem}"
+        console.print(Text(problem, style=_BAD) if head.problem else Text(f"{said}{where}"), soft_wrap=True)
+
+
+def _confidence(found: DrillConfidence) -> str:
+    said = f"{found.application}: {found.proven} of {found.partitions} store partitions proven ({found.share:.0%})"
+    if found.slowest_seconds is None or found.application_seconds is None or found.p99_seconds is None:
+        return said
+    slowest, p99 = duration_text(found.slowest_seconds), duration_text(found.p99_seconds)
+    said += f"; slowest restore {slowest}, 99th percentile {p99}; the whole application "
+    said += f"in about {duration_text(found.application_seconds)}"
+    if found.node_seconds is not None:
+        said += f", one machine in about {duration_text(found.node_seconds)}"
+    return f"{said}. This assumes: {'; '.join(found.assumptions)}"
 
 
 def show_maintained(console: Console, rows: Sequence[MaintenanceRow], *, dry_run: bool) -> None:

@@ -16,6 +16,8 @@ from statestore.metrics import table
 from statestore.metrics.table import Metric
 from statestore.reports import (
     AnyReport,
+    DrillReport,
+    DrillStanding,
     Loss,
     MaintenanceReport,
     ProcessReport,
@@ -127,6 +129,8 @@ def of_report(report: AnyReport) -> Iterator[Sample]:
             for row in report.rows:
                 published = row.snapshot is not None and row.failure is None
                 yield from _of_snapshot("snapshot", row.application, row.store, published, row.bytes)
+        case DrillReport():
+            yield from _of_drill(report)
         case MaintenanceReport():
             removed = 0 if report.dry_run else sum(row.removed_bytes for row in report.rows)
             yield Sample(table.MAINTENANCE_REMOVED, removed, ())
@@ -221,6 +225,21 @@ def _of_validate(stores: Sequence[ValidatedStore]) -> Iterator[Sample]:
     yield from counted(table.VALIDATE_STORES, stores, "verdict", verdicts)
     for store in stores:
         yield Sample(table.VALIDATE_FAILED, len(store.failed_expectations), (store.application, store.store))
+
+
+def _of_drill(report: DrillReport) -> Iterator[Sample]:
+    yield from counted(table.DRILL_PARTITIONS, report.rows, "standing", get_args(DrillStanding))
+    for row in report.rows:
+        of = (row.application, row.store)
+        yield Sample(table.DRILL_PROVEN_TIME, (row.proven_ms or 0) / 1000, of, row.task)
+        if row.drilled_ms is not None:
+            yield Sample(table.DRILL_DURATION, row.seconds, of, row.task)
+    for found in report.confidence:
+        yield Sample(table.DRILL_SHARE, found.share, (found.application,))
+        if found.application_seconds is not None:
+            yield Sample(table.DRILL_APPLICATION_DURATION, found.application_seconds, (found.application,))
+    for head in report.evidence:
+        yield Sample(table.DRILL_EVIDENCE, head.length, (head.application,))
 
 
 def _of_published(job: str, application: str, store: str, row: SnapshotRow) -> Iterator[Sample]:

@@ -222,6 +222,44 @@ VALIDATE_FAILED = Metric(
     "statestore.validate.failed", "{expectation}", "Expectations that failed in the last validation", _OF_STORE
 )
 
+DRILL_PARTITIONS = Metric(
+    "statestore.drill.partitions",
+    "{partition}",
+    "Store partitions by what the last restore drills show of them",
+    (*_OF_STORE, "standing"),
+)
+DRILL_PROVEN_TIME = Metric(
+    "statestore.drill.proven.time",
+    "s",
+    "Unix time at which a drill has last proven the store, 0 if none has; of several tasks, the oldest",
+    _OF_STORE,
+    by_task=True,
+    fold="min",
+)
+DRILL_DURATION = Metric(
+    "statestore.drill.duration",
+    "s",
+    "How long the restore of the last drill took; of several tasks, the longest",
+    _OF_STORE,
+    by_task=True,
+    fold="max",
+)
+DRILL_SHARE = Metric(
+    "statestore.drill.share",
+    "1",
+    "Share of the store partitions that are proven within their objectives",
+    _OF_APPLICATION,
+)
+DRILL_APPLICATION_DURATION = Metric(
+    "statestore.drill.application.duration",
+    "s",
+    "Estimated restore of all store partitions of the application",
+    _OF_APPLICATION,
+)
+DRILL_EVIDENCE = Metric(
+    "statestore.drill.evidence", "{document}", "Signed documents in the evidence of the application", _OF_APPLICATION
+)
+
 MAINTENANCE_REMOVED = Metric("statestore.maintenance.removed", "By", "Bytes that the last run removed", ())
 
 TABLE: tuple[Metric, ...] = tuple(found for found in list(globals().values()) if isinstance(found, Metric))

@@ -25,7 +25,7 @@ from zlib import crc32
 
 from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 
-from statestore.durable import remove_tree, write_atomically, write_durably
+from statestore.durable import create_durably, remove_tree, write_atomically, write_durably
 from statestore.errors import ArchiveUnavailableError, InputError, StateStoreError
 from statestore.objects.url import checked_url, container_and_prefix
 
@@ -192,6 +192,10 @@ class ObjectPath:
     def write_bytes(self, content: bytes) -> None:
         """Write the object, in place of one that is there, by one request."""
         self._ask(lambda objects: objects.upload(self.key, [content]))
+
+    def create(self, content: bytes) -> bool:
+        """Write the object, which must not exist yet; see `ObjectStore.create`."""
+        return self._ask(lambda objects: objects.create(self.key, content))
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Delete the object; one that is not there is no error, whatever is said."""
@@ -408,6 +412,16 @@ def write_whole(path: Location, content: str | bytes, *, durable: bool = True) -
         write_durably(path, content, several_writers=True)
     else:
         write_atomically(path, content)
+
+
+def create_whole(path: Location, content: bytes) -> bool:
+    """Write a file that must not exist yet, as a whole; return False if there is one, which stays as it is.
+
+    From object storage, False may also mean that an attempt of ours has written it whose answer was lost.
+    """
+    if isinstance(path, ObjectPath):
+        return path.create(content)
+    return create_durably(path, content)
 
 
 def remove_all(path: Location) -> None:

@@ -16,6 +16,7 @@ from statestore.environments import active_environment
 from statestore.errors import InputError, UnknownApplicationError
 from statestore.objects.path import Location, below
 from statestore.reports import RestoreReport, VerifyReport, read_report
+from statestore.requests.drill import DrillRequest
 from statestore.requests.maintenance import MaintenanceRequest
 from statestore.requests.request import Request
 from statestore.requests.restore import RestoreRequest
@@ -26,7 +27,7 @@ from statestore.requests.verify import VerifyRequest
 Applications = Mapping[str, ApplicationDefinition]
 Params = Mapping[str, Any]
 R = TypeVar("R", bound=Request)
-S = TypeVar("S", RestoreRequest, SnapshotRequest, ValidateRequest)
+S = TypeVar("S", DrillRequest, RestoreRequest, SnapshotRequest, ValidateRequest)
 #: What a form calls fields of a request by another name.
 _CALLED = {"applications": "application", "as_of_offset": "as_of", "as_of_timestamp": "as_of"}
 
@@ -159,6 +160,30 @@ def snapshot_requests(params: Params, applications: Applications) -> dict[str, S
         return {request.applications[0]: _with_known_stores(request, applications)}
     names = sorted(name for name, found in applications.items() if not found.publishes_snapshots)
     return {name: SnapshotRequest(applications=(name,)) for name in names}
+
+
+def drill_requests(params: Params, applications: Applications, *, by_time: bool) -> dict[str, DrillRequest]:
+    """Return the request of each application's job: the named application, or all with objectives.
+
+    Parameters
+    ----------
+    by_time
+        A schedule has started the run: without objectives, nothing is drilled.
+
+    Raises
+    ------
+    InputError
+        If the form names something that does not exist, or stores without their application.
+    """
+    request = _read(DrillRequest, params)
+    if request.applications:
+        return {request.applications[0]: _with_known_stores(request, applications)}
+    if request.stores or request.partitions:
+        raise InputError(f"application: choose the one that the stores are of; there are: {_names(applications)}")
+    names = sorted(name for name, found in applications.items() if found.objectives is not None)
+    if not names and not by_time:
+        names = sorted(applications)
+    return {name: request.model_copy(update={"applications": (name,)}) for name in names}
 
 
 def validate_request(

@@ -102,6 +102,8 @@ def _work(
             target = as_of_dir(settings.state_dir) / report.stem
             request = arguments.restore_request(params, applications, settings.reports_dir, target)
             return _restores(request, report, asked.without)
+        case "drill":
+            return arguments.drill_requests(params, applications, by_time=asked.by_time)
         case "snapshot":
             settings.required_archive()
             requests = arguments.snapshot_requests(params, applications)

@@ -23,6 +23,7 @@ from statestore.objects.path import Location, ObjectPath, location
 from statestore.packages import files_of
 from statestore_dags.archive_connection import archive_connection, reports_access
 from statestore_dags.connections import kafka_connection
+from statestore_dags.evidence_connection import evidence_connection
 from statestore_dags.report_parts import attempt_path
 from statestore_dags.retrying import RETRIED, in_environment
 
@@ -58,7 +59,7 @@ class SparkJobOperator(SparkSubmitOperator):
             ]
             try:
                 shared = self.seen_by_executors()
-                with kafka_connection(shared), archive_connection(shared):
+                with kafka_connection(shared), archive_connection(shared), evidence_connection():
                     super().execute(context)
             except BaseException:
                 try:  # what the job itself has failed of says whether it is tried again
@@ -98,8 +99,8 @@ def spark_jobs(job: str, planned: XComArg) -> Any:
     """Run the program of a job (or that in STATESTORE_JOBS_DIR) on connection `spark_default`, for each part of a plan.
 
     STATESTORE_SPARK_JOBS limits the JVMs of each DAG. STATESTORE_SPARK_POOL names the Airflow pool that limits those of
-    all DAGs together. Those of `restore` have another one, STATESTORE_RESTORE_POOL: a restore can take hours, and must
-    leave the slots to the short jobs. A new installation has no pool but Airflow's own.
+    all DAGs together. Those of `restore` and `drill` have another one, STATESTORE_RESTORE_POOL: a restore can take
+    hours, and must leave the slots to the short jobs. A new installation has no pool but Airflow's own.
     """
     programs = os.environ.get("STATESTORE_JOBS_DIR") or files_of("statestore_jobs", inside="programs", beside=".")
     return SparkJobOperator.partial(
@@ -108,7 +109,9 @@ def spark_jobs(job: str, planned: XComArg) -> Any:
         application=str(Path(programs).resolve() / f"{job}.py"),
         name=f"statestore-{job}",
         map_index_template="{{ task.part }}",
-        pool=os.environ.get("STATESTORE_RESTORE_POOL" if job == "restore" else "STATESTORE_SPARK_POOL", "").strip()
+        pool=os.environ.get(
+            "STATESTORE_RESTORE_POOL" if job in ("restore", "drill") else "STATESTORE_SPARK_POOL", ""
+        ).strip()
         or "default_pool",
         max_active_tis_per_dag=_bound(),
         **RETRIED,

@@ -158,7 +158,7 @@ def runner(airflow_home, installation, load_dags, monkeypatch) -> Runner:
     jobs, binaries = installation / "jobs", installation / "bin"
     jobs.mkdir()
     binaries.mkdir()
-    for job in ("process", "verify", "restore", "validate", "snapshot", "maintenance"):
+    for job in ("process", "verify", "restore", "validate", "snapshot", "drill", "maintenance"):
         (jobs / f"{job}.py").write_text(STAND_IN)
     (binaries / "spark-submit").write_text(SUBMIT.format(python=sys.executable))
     (binaries / "spark-submit").chmod(0o755)

@@ -44,6 +44,7 @@ def test_each_environment_has_its_dags_with_its_pool_and_schedules(two, load_dag
         "restore",
         "validate",
         "snapshot",
+        "drill",
         "rewrite",
         "metastore",
         "maintenance",

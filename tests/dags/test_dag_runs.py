@@ -19,6 +19,8 @@ from statestore.metastore.metastore import Metastore
 from statestore.reports import (
     Action,
     ArchivedRow,
+    DrillReport,
+    DrillRow,
     Failure,
     MaintenanceReport,
     MaintenanceRow,
@@ -434,6 +436,22 @@ def test_maintenance_shows_each_place_and_passes_over_what_is_in_use(runner, mon
     as_of = str(runner.directory / "state-as-of")
     assert runner.chosen == [["--reports-days", "12.0", "--as-of-dir", as_of, "--dry-run"]]
     assert [state for _, state in states["check"]] == ["success", "skipped", "failed"]
+
+
+@pytest.mark.long
+def test_each_broken_objective_of_a_drill_has_a_mapped_task_that_fails(runner):
+    standings = ("proven", "never proven", "proven too long ago", "too slow", "too old", "unproven", "failed")
+    rows = tuple(
+        store_row(DrillRow, f"0_{task}", standing=standing, verdict="proven", drilled=True, detail="why")
+        for task, standing in enumerate(standings)
+    )
+    form = {"application": "flight-delays", "stores": ["aircraft"], "limit": 7, "mode": "snapshot"}
+    states = runner.run("drill", form, DrillReport(**HEAD, rows=rows))
+    assert [state for _, state in states["check"]] == ["success", *["failed"] * 6]
+    assert [headline(row).partition(":")[0] for row in rows] == list(standings)
+    (chosen,) = runner.chosen
+    assert chosen[:4] == ["--application", "flight-delays", "--store", "aircraft"]
+    assert {"--limit", "7", "--mode", "snapshot"} <= set(chosen)
 
 
 def test_each_store_partition_has_a_square_with_its_snapshot(runner, monkeypatch):

@@ -14,8 +14,8 @@ from statestore_dags.suggestions import remember
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FOLDER = REPOSITORY / "dags"
-JOBS = ("maintenance", "process", "restore", "snapshot", "validate", "verify")
-IDS = ("maintenance", "metastore", *JOBS[1:3], "rewrite", *JOBS[3:])
+JOBS = ("drill", "maintenance", "process", "restore", "snapshot", "validate", "verify")
+IDS = ("drill", "maintenance", "metastore", *JOBS[2:4], "rewrite", *JOBS[4:])
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_the_jvms_of_each_dag_are_bounded_and_a_pool_bounds_those_of_all(load_da
     pools = {"STATESTORE_SPARK_POOL": "spark", "STATESTORE_RESTORE_POOL": "restores"}
     spark = load_dags(dag_id, **pools, STATESTORE_SPARK_JOBS="5")[dag_id].task_dict["spark"]
     # A long restore takes no slot of short jobs.
-    assert (spark.pool, spark.max_active_tis_per_dag) == ("restores" if dag_id == "restore" else "spark", 5)
+    assert (spark.pool, spark.max_active_tis_per_dag) == ("restores" if dag_id in ("drill", "restore") else "spark", 5)
 
 
 @pytest.mark.parametrize("dag_id", IDS)

@@ -4,6 +4,7 @@
     GET /statestore/api/partitions?application=&q=...  store partitions, so many at a time
     GET /statestore/api/progress                       how far running restores, snapshots and runs of process are
     GET /statestore/api/history?application=&store=    lag and findings of past verifications
+    GET /statestore/api/drills?application=&store=     restores of past drills
     GET /statestore/docs/...                           Great Expectations' Data Docs
     GET /statestore/reports, /statestore/reports/...   the jobs' reports as they were written
     GET /statestore/ui/...                             script, style and icons of the page
@@ -34,6 +35,7 @@ from statestore.config import load_directories
 from statestore.errors import ArchiveAccessError, InputError, RetryError, StateStoreError
 from statestore.objects.path import Location, ObjectPath
 from statestore_ui.data_docs import POLICY, index, styled
+from statestore_ui.drill_history import drill_points
 from statestore_ui.history import Histories
 from statestore_ui.overview import Overviews
 from statestore_ui.partition_pages import MOST_ROWS, ORDERS, Question
@@ -123,9 +125,9 @@ def partitions(
     Response
         `total`: how many there are; `of`: how many the application has, of which `levels` counts. `rows`: `limit` of
         them from `offset` on, each with `status`, `level` (good, notice, busy, warn, bad), `word` (the status, or what
-        makes it worse than that), `action` (what to do), `lag`, and what `verify`, `restore`, `validate` and `process`
-        did with it last. What is unknown is left out. `runs`: where rows come from; rows name them by index. `tag`:
-        that of the overview.
+        makes it worse than that), `action` (what to do), `lag`, and what `verify`, `restore`, `validate`, `process`,
+        and `drill` did with it last. What is unknown is left out. `runs`: where rows come from; rows name them by
+        index. `tag`: that of the overview.
     """
     words = tuple(q.lower().split())
     question = Question(application, store, task, level, words, by, down)
@@ -158,6 +160,19 @@ def history(application: Annotated[str, Query(min_length=1)], store: str | None 
         at, and `findings`: how many have which status, of those that are not healthy.
     """
     return JSONResponse(histories.get(_reports(), application, store), headers=_HEADERS)
+
+
+@app.get("/api/drills")
+def drills(application: Annotated[str, Query(min_length=1)], store: str | None = None) -> Response:
+    """Return what the drills of a store have shown; without `store`, of all the application's.
+
+    Returns
+    -------
+    Response
+        `points`, the oldest first: `started_ms`, `seconds` of the slowest restore, and `verdicts`: how many drills had
+        which verdict.
+    """
+    return JSONResponse(drill_points(_reports(), application, store), headers=_HEADERS)
 
 
 # -- files ------------------------------------------------------------------------------------------------------------

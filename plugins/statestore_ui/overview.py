@@ -1,9 +1,9 @@
 """All store partitions as the newest reports tell of them: a summary of each application, and those that are asked for.
 
 What is read, newest first: reports of `verify` and `process` until each application is covered by a run that looked at
-all of it; reports of `restore` and `validate` until they have told of each store partition. What was removed from the
-definitions is not shown: what is no longer in the catalogue, and store partitions that a complete verification does not
-name any more.
+all of it; reports of `restore`, `validate`, and `drill` until they have told of each store partition. What was removed
+from the definitions is not shown: what is no longer in the catalogue, and store partitions that a complete verification
+does not name any more.
 """
 
 from __future__ import annotations
@@ -148,7 +148,8 @@ class _Reading:
         keys = {*verified.rows, *(key for key in processed.rows if key[1])}
         restored = self._partial("restore", keys)
         validated = self._partial("validate", keys)
-        keys.update(restored, validated)
+        drilled = self._partial("drill", keys)
+        keys.update(restored, validated, drilled)
         written = self._written(verified.rows, processed.rows)
         found = []
         for key in sorted(keys, key=_in_order):
@@ -158,6 +159,7 @@ class _Reading:
                 validated.get(key),
                 _process(processed.rows, key),
                 written.get(key),
+                drilled.get(key),
             )
             if self._is_there(key, newest, verified.complete_ms.get(key[0], 0)):
                 found.append(Partition(*key, newest, stand(newest)))
@@ -311,6 +313,11 @@ def _count(summary: dict[str, Any], newest: Newest, standing: Standing) -> None:
     levels, statuses = summary["levels"], summary["statuses"]
     levels[standing.level] = levels.get(standing.level, 0) + 1
     statuses[standing.word] = statuses.get(standing.word, 0) + 1
+    if (drill := newest.drill) is not None:
+        drills = summary.setdefault("drills", {"standings": {}, "slowest_seconds": None})
+        drills["standings"][drill.standing] = drills["standings"].get(drill.standing, 0) + 1
+        if drill.drilled_ms is not None:
+            drills["slowest_seconds"] = max(drills["slowest_seconds"] or 0.0, drill.seconds)
     if newest.verify is not None:
         if standing.verified:
             summary["lag"] += newest.verify.lag or 0

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from statestore.advice import NO_ACTION, Situation, advice, of_action
 from statestore.reports import Action, Advice, Loss, Status
-from statestore_ui.report_rows import Processed, Restored, Row, Run, Validated, Verified
+from statestore_ui.report_rows import Drilled, Processed, Restored, Row, Run, Validated, Verified
 
 #: `good` is intact, `notice` is intact and says something, `busy` is unknown, `warn` is behind or in doubt, `bad` needs
 #: work: each is worse than the one before.
@@ -67,6 +67,7 @@ class Newest(NamedTuple):
     validate: Validated | None = None
     process: Processed | None = None
     written: Processed | None = None
+    drill: Drilled | None = None
 
 
 class Standing(NamedTuple):
@@ -103,7 +104,7 @@ _FINE_AND_JUDGED = _FINE._replace(judged=True)
 
 def stand(newest: Newest) -> Standing:
     """Join what all jobs have said of a store partition, by age."""
-    verify, restore, validate, process, written = newest
+    verify, restore, validate, process, written, _ = newest
     if (  # most are like this, and there are many
         verify is not None
         and verify.status is Status.OK
@@ -136,7 +137,7 @@ def stand(newest: Newest) -> Standing:
 
 def _state(newest: Newest) -> tuple[Standing, Row | None]:
     """Return how the store is, and what has replaced it last."""
-    verify, restore, _, process, written = newest
+    verify, restore, _, process, written, _ = newest
     found, since = Standing(UNVERIFIED, "busy", UNVERIFIED, _VERIFY, verified=False), None
     replaced: Row | None = None
     if verify is not None:
@@ -246,7 +247,7 @@ def shown(newest: Newest, standing: Standing) -> dict[str, Any]:
         "detail": standing.detail,
         **_offsets(newest, standing),
     }
-    verify, restore, validate, process, _ = newest
+    verify, restore, validate, process, _, drill = newest
     if verify is not None:
         row["verify"] = {"run": verify.run, "depth": verify.depth or None}
         row["loss"] = None if verify.loss is None or verify.loss is Loss.NONE else verify.loss
@@ -271,6 +272,8 @@ def shown(newest: Newest, standing: Standing) -> dict[str, Any]:
         }
     if process is not None:
         row["process"] = _process(process)
+    if drill is not None:
+        row["drill"] = drill._asdict()
     return {name: _known(value) for name, value in row.items() if value is not None and value != ""}
 
 
@@ -308,4 +311,4 @@ def _known(value: Any) -> Any:
 
 def runs_of(row: dict[str, Any]) -> list[Run]:
     """Return the runs that a row of the page names."""
-    return [row[job]["run"] for job in ("verify", "restore", "validate", "process") if job in row]
+    return [row[job]["run"] for job in ("verify", "restore", "validate", "process", "drill") if job in row]

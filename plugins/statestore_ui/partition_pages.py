@@ -81,6 +81,11 @@ def _verdict(partition: Partition) -> str:
     return "~" if validate is None else validate.verdict
 
 
+def _proven_ms(partition: Partition) -> int:
+    drill = partition.newest.drill
+    return 0 if drill is None else drill.proven_ms or 0
+
+
 def _rank(partition: Partition) -> int:
     return -LEVELS.index(partition.standing.level)
 
@@ -95,6 +100,7 @@ ORDERS: dict[str, Callable[[Partition], Any] | None] = {
     "restored": lambda partition: -_restored_ms(partition),
     "restore_point": lambda partition: -_restore_point_ms(partition),
     "verdict": _verdict,
+    "proven": _proven_ms,
 }
 
 
@@ -129,7 +135,7 @@ class Pages:
                 if id(run) not in numbers:
                     numbers[id(run)] = len(runs)
                     runs.append(run._asdict())
-            for job in ("verify", "restore", "validate", "process"):
+            for job in ("verify", "restore", "validate", "process", "drill"):
                 if job in row:
                     row[job]["run"] = numbers[id(row[job]["run"])]
             self._link_data_docs(row)

@@ -132,7 +132,21 @@ class Processed(NamedTuple):
         return self.committed is not None or self.restored > 0 or self.rebuilt is not None
 
 
-Row = Verified | Restored | Validated | Processed
+class Drilled(NamedTuple):
+    """A row of `drill`: how the store partition stands, and the figures of its last drill."""
+
+    run: Run
+    standing: str
+    detail: str
+    proven_ms: int | None
+    drilled_ms: int | None
+    seconds: float
+    within_seconds: float | None
+    rows: int
+    evidence: int | None
+
+
+Row = Verified | Restored | Validated | Processed | Drilled
 
 # -- rows as they are written: what is not named here is not decoded --------------------------------------------------
 
@@ -205,6 +219,16 @@ class _ValidateRow(_Names):
     detail: NotRequired[str]
     rollback: NotRequired[str | None]
     data_docs: NotRequired[str | None]
+
+
+class _DrillRow(_Names):
+    standing: str
+    detail: NotRequired[str]
+    proven_ms: NotRequired[Int64 | None]
+    drilled_ms: NotRequired[Int64 | None]
+    within_seconds: NotRequired[float | None]
+    rows: NotRequired[Int64]
+    evidence: NotRequired[Int64 | None]
 
 
 class _StoreFigures(TypedDict):
@@ -333,6 +357,24 @@ def _processed(rows: list[_ProcessRow], run: Run) -> Iterator[tuple[Key, Process
             yield (application, "", task), Processed(done, 0, 0.0, 0.0, None, 0, None)
 
 
+def _drilled(rows: list[_DrillRow], run: Run) -> Iterator[tuple[Key, Drilled]]:
+    for row in rows:
+        yield (
+            _key(row),
+            Drilled(
+                run,
+                row["standing"],
+                row.get("detail", ""),
+                row.get("proven_ms"),
+                row.get("drilled_ms"),
+                row.get("seconds", 0.0),
+                row.get("within_seconds"),
+                row.get("rows", 0),
+                row.get("evidence"),
+            ),
+        )
+
+
 class _Kind(NamedTuple):
     rows: TypeAdapter[Any]
     whole: TypeAdapter[Any]
@@ -351,6 +393,7 @@ _KINDS = {
     "verify": _kind(_VerifyRow, _verified),
     "restore": _kind(_RestoreRow, _restored),
     "validate": _kind(_ValidateRow, _validated),
+    "drill": _kind(_DrillRow, _drilled),
 }
 #: Jobs whose reports have rows for the page.
 JOBS = tuple(_KINDS)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from statestore.drills.history import write_drill_history
 from statestore.objects.path import Location, write_whole
 from statestore.recovery.restore_progress import RestoreProgress
 from statestore.reports import (
     Action,
+    DrillReport,
+    DrillRow,
     Failure,
     JobReport,
     ProcessReport,
@@ -65,6 +68,11 @@ class Reports:
 
     def restore(self, rows: list[RestoreRow], minute: int = 0) -> Location:
         return self._write("restore", RestoreReport(**self._head(rows, minute, "restore", "manual"), rows=tuple(rows)))
+
+    def drill(self, rows: list[DrillRow], minute: int = 0) -> Location:
+        report = DrillReport(**self._head(rows, minute, "drill", "scheduled"), rows=tuple(rows))
+        write_drill_history(self.directory, report)
+        return self._write("drill", report)
 
     def validate(self, rows: list[ValidateRow], minute: int = 0) -> Location:
         head = self._head(rows, minute, "validate", "manual")

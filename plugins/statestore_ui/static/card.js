@@ -1,7 +1,7 @@
 // The card on Airflow's dashboard: how many store partitions are healthy, which applications are not, what is being restored.
 
 import { overview, progress, usePolled } from "./data.js";
-import { Badge, Bar, h, many, number } from "./parts.js";
+import { Badge, Bar, Drills, h, many, number } from "./parts.js";
 import { LEVELS, levelCount } from "./table.js";
 
 const { Link } = globalThis.ReactRouterDOM;
@@ -26,6 +26,7 @@ export function Card() {
       null,
       LEVELS.filter(count).map((level) => h(Link, { key: level, to: `${PAGE}?level=${level}` }, h(Badge, { level, word: levelCount(level, count(level)) }))),
     ),
+    applications.filter((each) => each.drills).slice(0, MOST).map((each) => h("p", { key: `drills-${each.application}` }, `${each.application}: `, h(Drills, { drills: each.drills }))),
     troubled.slice(0, MOST).map((each) =>
       h(
         "p",

@@ -97,7 +97,7 @@ export const dagId = (dag, application) => {
   const environment = naming.environments[application];
   return `${naming.prefix}${environment ? `${environment}.` : ""}${dag}`;
 };
-const DAGS = ["metastore", "process", "verify", "restore", "validate", "rewrite", "snapshot", "maintenance"];
+const DAGS = ["metastore", "process", "verify", "restore", "validate", "rewrite", "snapshot", "drill", "maintenance"];
 /** The job of a DAG. */
 export const jobOf = (run) => {
   const id = run.dag_id.startsWith(naming.prefix) ? run.dag_id.slice(naming.prefix.length) : run.dag_id;
@@ -109,7 +109,7 @@ export const jobOf = (run) => {
 export async function partitions(question, offset, limit) {
   const found = await get(`statestore/api/partitions?${new URLSearchParams({ ...question, offset, limit })}`);
   for (const row of found.rows) {
-    for (const job of ["verify", "restore", "validate", "process"]) if (row[job]) row[job].run = found.runs[row[job].run];
+    for (const job of ["verify", "restore", "validate", "process", "drill"]) if (row[job]) row[job].run = found.runs[row[job].run];
   }
   return found;
 }
@@ -117,6 +117,8 @@ export async function partitions(question, offset, limit) {
 export const progress = () => get("statestore/api/progress");
 export const history = (application, store) =>
   get(`statestore/api/history?${new URLSearchParams({ application, store })}`);
+
+export const drills = (application, store) => get(`statestore/api/drills?${new URLSearchParams({ application, store })}`);
 
 let known = [];
 

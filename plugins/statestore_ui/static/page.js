@@ -3,7 +3,7 @@
 import { dagId, overview, usePolled } from "./data.js";
 import { Panel } from "./panel.js";
 import { usePartition, usePartitions } from "./partitions.js";
-import { Ago, Badge, Notice, h, many, number, useNow } from "./parts.js";
+import { Ago, Badge, Drills, Notice, h, many, number, useNow } from "./parts.js";
 import { Running, useRunning } from "./running.js";
 import { StartDialog } from "./start.js";
 import { LEVELS, Table, label, levelCount } from "./table.js";
@@ -100,6 +100,7 @@ function Applications({ data, filter, set, now, onStart }) {
         h("button", { className: "ss-choose", "aria-pressed": chosen, onClick: () => set({ application: chosen ? "" : each.application }) }, each.application),
         h("div", null, LEVELS.filter((level) => each.levels[level]).map((level) => h(Badge, { key: level, level, word: levelCount(level, each.levels[level]) }))),
         h("small", { className: "ss-muted" }, `${many(each.partitions, "store partition")}, lag ${number(each.lag)}, verified `, h(Ago, { ms: each.verified_ms, now })),
+        each.drills && h(Drills, { drills: each.drills }),
         h(
           "div",
           { className: "ss-buttons" },

@@ -1,9 +1,9 @@
 // Beside the table: what is known of one store partition, what its store's past was, and where to look further.
 
-import { history, url } from "./data.js";
-import { Ago, Badge, RunLink, duration, h, number, size } from "./parts.js";
-import { Plot } from "./plot.js";
-import { label } from "./table.js";
+import { drills, history, url } from "./data.js";
+import { Ago, Badge, RunLink, duration, h, number, size, took } from "./parts.js";
+import { DRILLS, Plot, VERIFICATIONS } from "./plot.js";
+import { PROVEN_COLOURS, label } from "./table.js";
 import { StartButton } from "./start-button.js";
 
 const { useEffect, useRef, useState } = globalThis.React;
@@ -30,11 +30,14 @@ export function Panel({ row, restoring, now, onClose, onStart }) {
     ),
     h("dl", null, facts(row).map(([name, value]) => [h("dt", { key: name }, name), h("dd", { key: `${name}=` }, value)])),
     row.restore_point && h(RestorePoint, { point: row.restore_point, now }),
+    row.drill && h(Drill, { drill: row.drill, now }),
     h("h4", null, "Last runs"),
-    h("ul", { className: "ss-runs" }, ["verify", "restore", "validate", "process"].map((job) => row[job] && h(Done, { key: job, job, row, now }))),
+    h("ul", { className: "ss-runs" }, ["verify", "restore", "validate", "process", "drill"].map((job) => row[job] && h(Done, { key: job, job, row, now }))),
     row.validate?.data_docs && h("p", null, h("a", { href: url(row.validate.data_docs), target: "_blank", rel: "noopener" }, "Data Docs of the last validation")),
     h("h4", null, `Verifications of ${row.store}, all partitions`),
-    h(Past, { application: row.application, store: row.store, latest: row.verify?.run.finished_ms }),
+    h(Past, { load: history, plot: VERIFICATIONS, application: row.application, store: row.store, latest: row.verify?.run.finished_ms }),
+    row.drill && h("h4", null, `Restore drills of ${row.store}, all partitions`),
+    row.drill && h(Past, { load: drills, plot: DRILLS, application: row.application, store: row.store, latest: row.drill.run.finished_ms }),
   );
 }
 
@@ -78,10 +81,24 @@ function RestorePoint({ point, now }) {
   );
 }
 
+/** What restore drills show of the store partition. */
+function Drill({ drill, now }) {
+  const within = drill.within_seconds === undefined ? "" : `, objective ${took(drill.within_seconds)}`;
+  return h(
+    "section",
+    { "aria-label": "Restore drills" },
+    h("h4", null, "Restore drills"),
+    h("p", { className: PROVEN_COLOURS[drill.standing] }, drill.standing),
+    drill.drilled_ms !== undefined &&
+      h("p", null, `Restored in ${took(drill.seconds)}${within}, ${number(drill.rows)} rows compared, `, h(Ago, { ms: drill.drilled_ms, now }), drill.evidence !== undefined && `, evidence ${number(drill.evidence)}`, "."),
+    drill.detail && h("p", { className: "ss-detail" }, drill.detail),
+  );
+}
+
 function Done({ job, row, now }) {
   const run = row[job].run;
   const verdict = row.validate && `${row.validate.verdict}${row.validate.current ? "" : ", outdated"}`;
-  const said = { verify: row.verify?.depth && `depth ${row.verify.depth}`, restore: row.restore?.outcome, validate: verdict }[job];
+  const said = { verify: row.verify?.depth && `depth ${row.verify.depth}`, restore: row.restore?.outcome, validate: verdict, drill: row.drill?.standing }[job];
   return h(
     "li",
     null,
@@ -96,21 +113,21 @@ function Done({ job, row, now }) {
 }
 
 /** The plot, asked for when the panel opens and when there is a new verification. */
-function Past({ application, store, latest }) {
+function Past({ load, plot, application, store, latest }) {
   const [found, setFound] = useState(null);
   useEffect(() => {
     let ended = false;
-    history(application, store).then(
+    load(application, store).then(
       (answer) => ended || setFound(answer),
       (error) => ended || setFound({ points: [], problems: [{ path: "history", message: error.message }] }),
     );
     return () => (ended = true);
-  }, [application, store, latest]);
+  }, [load, application, store, latest]);
   if (!found) return h("p", { className: "ss-muted" }, "Reading …");
   return h(
     "div",
     null,
-    h(Plot, { points: found.points }),
+    h(Plot, { points: found.points, of: plot }),
     found.problems.map((problem) => h("p", { key: problem.path, className: "ss-muted" }, `${problem.path}: ${problem.message}`)),
   );
 }

@@ -27,6 +27,18 @@ export function duration(seconds) {
   return `${Math.floor(seconds / size)} ${unit}`;
 }
 
+/** How long something took: 1.25 is "1.3 s". */
+export const took = (seconds) => (seconds < 60 ? `${seconds.toFixed(1)} s` : duration(seconds));
+
+/** How many store partitions of an application are proven restorable, and which objectives are broken. */
+export function Drills({ drills }) {
+  const { proven = 0, ...broken } = drills.standings;
+  const all = Object.values(drills.standings).reduce((sum, count) => sum + count, 0);
+  const others = Object.entries(broken).map(([standing, count]) => `, ${number(count)} ${standing}`).join("");
+  const slowest = drills.slowest_seconds === null ? "" : `; slowest restore ${took(drills.slowest_seconds)}`;
+  return h("small", { className: proven === all ? "ss-text-good" : "ss-text-warn" }, `${number(proven)} of ${number(all)} proven restorable${others}${slowest}`);
+}
+
 /** How long ago something was; the exact time is in its tooltip. */
 export function Ago({ ms, now }) {
   const time = new Date(ms);

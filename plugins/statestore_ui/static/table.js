@@ -27,6 +27,7 @@ const COLUMNS = [
   { title: "Last restore", by: "restored", kind: "ss-spare", cell: (row, at) => h(Restore, { row, ...at }) },
   { title: "Restore point", by: "restore_point", kind: "ss-spare", cell: (row, at) => h(RestorePoint, { row, ...at }) },
   { title: "Verdict", by: "verdict", kind: "ss-wide", cell: (row, at) => h(Verdict, { row, ...at }) },
+  { title: "Proven", by: "proven", kind: "ss-spare", cell: (row, at) => h(Proven, { row, ...at }) },
   { title: "", kind: "ss-spare", cell: (row, { onStart }) => h(RestoreButton, { row, onStart }) },
 ];
 
@@ -68,6 +69,22 @@ function Verdict({ row, now }) {
   if (!validate.current) return h("span", { className: "ss-before", title: "The store was replaced or found damaged during or after this validation." }, verdict, ", outdated");
   const mark = { passed: "ss-text-good", failed: "ss-text-bad", error: "ss-text-warn", "not judged": "ss-text-warn" }[validate.verdict];
   return h("span", { className: mark }, verdict, " ", h("span", { className: "ss-muted" }, h(LastRun, { row, job: "validate", now })));
+}
+
+/** Colours of what restore drills show; "proven" alone is good. */
+export const PROVEN_COLOURS = { proven: "ss-text-good", "never proven": "ss-muted", "proven too long ago": "ss-text-warn", "too old": "ss-text-warn", "too slow": "ss-text-warn", unproven: "ss-text-warn", failed: "ss-text-bad" };
+
+/** What restore drills show: when the store was last proven restorable, or which objective is broken. */
+function Proven({ row, now }) {
+  const { drill } = row;
+  if (!drill) return h("span", { className: "ss-muted" }, "–");
+  const word = drill.standing === "proven" ? "" : `${drill.standing} `;
+  return h(
+    "span",
+    { className: PROVEN_COLOURS[drill.standing], title: drill.detail },
+    word,
+    drill.proven_ms !== undefined && drill.standing !== "never proven" && h(RunLink, { run: drill.run }, h(Ago, { ms: drill.proven_ms, now })),
+  );
 }
 
 function RestoreButton({ row, onStart }) {

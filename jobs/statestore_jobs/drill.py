@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 from functools import partial
 
+from statestore.changelog.topics import Topics
+
 from statestore import clock
 from statestore.archive.archive import archive_of
-from statestore.changelog.topics import Topics
 from statestore.config import Settings
 from statestore.discovery.partitions import store_partition_specs
 from statestore.drills.evidence import Run

@@ -19,10 +19,10 @@ from statestore.objects.path import Location, location
 from statestore.requests.drill import DrillRequest
 
 if TYPE_CHECKING:
-    from statestore.kafka.topics import Topics
     from statestore.cli.selection import Chosen, PartitionSelection
     from statestore.definitions.objectives import RestoreObjectives
     from statestore.drills.run import EvidenceKeeper
+    from statestore.kafka.topics import Topics
     from statestore.partition.spec import StorePartitionSpec
     from statestore.reports import DrillRow
 
@@ -80,7 +80,6 @@ def drill(
 
     Live stores are not opened. If STATESTORE_EVIDENCE_KEY_FILE names a key, each drill leaves signed evidence.
     """
-    from statestore.kafka.topics import Topics
     from statestore.cli import local_processes as local
     from statestore.cli import tables
     from statestore.cli.archives import archive_of_stores
@@ -90,6 +89,7 @@ def drill(
     from statestore.drills.run import DrillRun, run_drills
     from statestore.drills.scratch import drill_scratch, require_apart
     from statestore.drills.standing import exit_code
+    from statestore.kafka.topics import Topics
     from statestore.metrics.export import export_report
 
     started_ms = clock.now_ms()

@@ -13,11 +13,11 @@ from typing import Any, Literal, NamedTuple
 
 from statestore import clock, kill_switch
 from statestore.archive.manifest import to_bytes
-from statestore.kafka.connection_pool import keep_connections
 from statestore.definitions.objectives import RestoreObjectives
 from statestore.drills.row_digest import rows_sha256
 from statestore.drills.scratch import bytes_to_keep_free, require_apart
 from statestore.errors import DiskSpaceError, RetryError, StateStoreError, of_os_error
+from statestore.kafka.connection_pool import keep_connections
 from statestore.objects.path import Location
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.planning import plan_restore

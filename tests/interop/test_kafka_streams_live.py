@@ -22,10 +22,13 @@ from shared_state import T0
 
 from statestore.cli.selection import PartitionSelection, Where, choose
 from statestore.definitions.fields import Guarantee
+from statestore.definitions.objectives import RestoreObjectives
+from statestore.drills.partition import DrillSpec, drill
 from statestore.kafka.topics import Topics
 from statestore.model import StoreFormat, changelog_topic
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Status, VerifyRow
+from statestore.statedir.paths import OWN_DIRECTORY
 from statestore.stores.rocksdb import RocksDB
 from statestore.verification.live.verify import verify_live
 from statestore.verification.options import VerifyOptions
@@ -223,3 +226,16 @@ def test_a_kill_and_a_replay_raise_no_alarm(life: Life) -> None:
     assert len(looks) > 1
     assert {status for status, _ in statuses(looks)} <= {Status.PROVEN, Status.UNCONFIRMED, Status.LOCKED}
     assert statuses([confirmed]) == {(Status.PROVEN, "")}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("life", CELLS, indirect=True)
+def test_a_drill_proves_a_running_application_and_leaves_it_alone(life: Life, tmp_path: Path) -> None:
+    with life.writing():
+        specs = life.specs()
+        rows = [drill(DrillSpec(spec, RestoreObjectives(), "run", 1 << 24, tmp_path / "drills")) for spec in specs]
+        assert statuses([life.look(CONFIRMED)]) == {(Status.PROVEN, "")}
+    assert {row.store: (row.verdict, row.detail) for row in rows} == {store.name: ("proven", "") for store in STORES}
+    assert all(row.rows > 0 for row in rows)
+    assert not [*(tmp_path / "drills").iterdir()]
+    assert not (life.state_dir / OWN_DIRECTORY).exists()

@@ -24,7 +24,7 @@ from demo.machine import Machine
 from demo.processes import Processes, ServiceError, wait_until
 from demo.recompute import Rows, differences, expected
 from demo.registering import DEFINITION, register
-from demo.summary import Summary, process_table, restore_table, summary_table, validate_table, verify_table
+from demo.summary import Summary, drill_table, process_table, restore_table, summary_table, validate_table, verify_table
 from statestore.metastore.definition_files import load_definitions
 from statestore.model import StorePartition, TaskId
 from statestore.reports import (
@@ -157,6 +157,11 @@ def _lose_machine(demo: Demo, machine: Machine) -> None:
     with summary.step("process the rest", console):
         console.print(process_table(machine.process()))
         summary.records_in = machine.records_read()
+    with summary.step("drill a restore", console):
+        report = machine.drill(f"{APPLICATION}/{STORE}/0_0")
+        console.print(drill_table(report))
+        summary.proven = all(row.healthy and row.evidence for row in report.rows)
+        summary.restorable_s = max(row.seconds for row in report.rows)
 
 
 def _compare(demo: Demo, produced: FlightsInput) -> None:

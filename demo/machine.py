@@ -15,10 +15,11 @@ from demo.flights import INPUT_TOPIC, PARTITIONS
 from demo.installation import Installation
 from demo.processes import Processes, ServiceProcess, wait_until
 from statestore.definitions.application import ApplicationDefinition
+from statestore.drills.keys import KEY_FILE, write_key_pair
 from statestore.kafka.groups import ConsumerGroup
 from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition, changelog_topic
-from statestore.reports import ProcessReport, read_report
+from statestore.reports import DrillReport, ProcessReport, read_report
 
 _PROCESS_S = 300
 
@@ -52,6 +53,24 @@ class Machine:
             service = self._start(processes, "--json", str(report))
             wait_until(lambda: service.poll() == 0, _PROCESS_S, "the command to have processed all", service)
         return read_report(report, ProcessReport)
+
+    def drill(self, store_partition: str) -> DrillReport:
+        """Drill a store partition, and leave signed evidence; return the report.
+
+        Raises
+        ------
+        ServiceError
+            If it was not proven, or took too long; the message ends with what the command has printed.
+        """
+        report, key = self._directory / "drill.json", self._directory / "evidence.pem"
+        write_key_pair(key, key.with_suffix(".pub"))
+        environment = {**self._installation.environment(self._servers), KEY_FILE: str(key)}
+        scratch = ("--scratch", str(self._directory / "drills"), "--reserve-bytes", "0")
+        command = [sys.executable, "-m", "statestore.cli", "drill", store_partition, *scratch, "--json", str(report)]
+        with Processes(self._directory) as processes:
+            service = processes.start("drill", command, environment, self._installation.logs_dir / "drill.log")
+            wait_until(lambda: service.poll() == 0, _PROCESS_S, "the drill to have proven the store", service)
+        return read_report(report, DrillReport)
 
     def die_processing(self) -> Path:
         """Begin to process, and lose the machine after the first commits; return its state directory, which is gone.

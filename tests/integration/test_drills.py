@@ -81,6 +81,7 @@ def test_a_drill_proves_a_store_from_its_log_and_does_not_touch_it(whole: Applic
     assert not whole.state_dir.exists()
 
 
+@pytest.mark.long
 def test_a_drill_proves_a_store_from_its_snapshot(snapshotted: Archived, scratch: Path) -> None:
     before = everything_in(snapshotted.state_dir)
     snapshots = snapshotted.snapshots()
@@ -94,7 +95,7 @@ def test_a_drill_proves_a_store_from_its_snapshot(snapshotted: Archived, scratch
 
 
 @pytest.mark.behaviour("D3")
-@pytest.mark.parametrize("how", ["bit", "missing"])
+@pytest.mark.parametrize("how", ["bit", pytest.param("missing", marks=pytest.mark.long)])
 def test_a_damaged_snapshot_fails_the_drill_although_the_log_would_do(
     archived: Archived, scratch: Path, how: str
 ) -> None:
@@ -140,6 +141,7 @@ def test_a_store_without_rows_is_not_proven(application: Application, scratch: P
 
 
 @pytest.mark.behaviour("D2")
+@pytest.mark.long
 def test_a_store_whose_rows_prove_no_offset_is_not_proven(bootstrap_servers: str, tmp_path: Path) -> None:
     duplicates = {"kind": "window", "retention_ms": 600_000, "window_size_ms": 60_000, "retain_duplicates": True}
     application = Application(bootstrap_servers, tmp_path, stores=[StoreDefinition(name="counts", **duplicates)])
@@ -150,6 +152,7 @@ def test_a_store_whose_rows_prove_no_offset_is_not_proven(bootstrap_servers: str
     assert row.detail
 
 
+@pytest.mark.long
 def test_a_restore_that_is_too_slow_or_begins_too_early_breaks_its_objective(
     snapshotted: Archived, scratch: Path
 ) -> None:
@@ -184,6 +187,7 @@ def test_a_full_disk_fails_the_drill_and_leaves_nothing(whole: Application, smal
     assert not [*(small_disk / "drills").iterdir()]
 
 
+@pytest.mark.long
 def test_a_disk_that_fills_up_during_a_drill_fails_it_and_leaves_nothing(
     whole: Application, small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,6 +304,7 @@ def test_the_command_drills_by_urgency_and_leaves_evidence(drilling: Drilling) -
 
 
 @pytest.mark.behaviour("D4")
+@pytest.mark.long
 def test_each_broken_objective_has_its_own_exit_code(drilling: Drilling, tmp_path: Path) -> None:
     objectives = tmp_path / "objectives.yaml"
     definition = tmp_path / "shop.yaml"
@@ -328,7 +333,7 @@ def test_each_broken_objective_has_its_own_exit_code(drilling: Drilling, tmp_pat
 @pytest.mark.parametrize(
     "point",
     [
-        "drill, restored, not proven",
+        pytest.param("drill, restored, not proven", marks=pytest.mark.long),
         pytest.param("restore, batch read", marks=pytest.mark.long),
         pytest.param("restore, databases written", marks=pytest.mark.long),
         pytest.param("restore, swapped, not sealed", marks=pytest.mark.long),
@@ -353,6 +358,7 @@ def test_what_a_killed_drill_left_is_removed_by_the_next_one(drilling: Drilling,
 
 
 @pytest.mark.behaviour("D7")
+@pytest.mark.long
 def test_two_drills_at_once_make_one_chain(drilling: Drilling) -> None:
     running = [dying.start_process(dying.run_command, drilling.line()) for _ in range(2)]
     for process in running:
@@ -363,6 +369,7 @@ def test_two_drills_at_once_make_one_chain(drilling: Drilling) -> None:
 
 
 @pytest.mark.behaviour("D7")
+@pytest.mark.long
 def test_a_head_that_was_recorded_survives_compaction(drilling: Drilling) -> None:
     drilling("--limit", "1", code=10)
     head = drilling.evidence("verify")["recorded_head"]
@@ -379,3 +386,23 @@ def test_evidence_without_a_head_is_not_called_intact(drilling: Drilling) -> Non
     ran = drilling.command("evidence", "verify", "--application", "nobody", "--public-key", str(drilling.public))
     assert ran.code == 2
     assert "has no head" in ran.err
+
+
+@pytest.mark.long
+def test_an_application_without_a_definition_is_drilled_by_its_recorded_description(
+    whole: Application,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    command = Command(monkeypatch, capfd, settings_of(whole.servers, tmp_path))
+    drilling = Drilling(whole, command, tmp_path)
+    objectives = tmp_path / "objectives.yaml"
+    objectives.write_text(f"{whole.name}: {{restorable_within: 15m, proven_every: 7d, nodes: 1}}")
+    unknown = command(*drilling.arguments)
+    assert unknown.code != 0, "nothing describes its stores"
+    assert command("verify", "--application", whole.name).code == 0  # which records what they are
+    report = drilling("--objectives", str(objectives))
+    (row,) = report["rows"]
+    assert (row["standing"], row["within_seconds"], report["evidence"]) == ("proven", 900.0, [])
+    assert report["confidence"][0]["node_seconds"] == report["confidence"][0]["application_seconds"]

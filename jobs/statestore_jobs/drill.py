@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 from functools import partial
 
-from statestore.changelog.topics import Topics
-
 from statestore import clock
 from statestore.archive.archive import archive_of
 from statestore.config import Settings
@@ -22,6 +20,7 @@ from statestore.drills.objectives_file import read_objectives
 from statestore.drills.run import DrillRun, EvidenceKeeper, run_drills
 from statestore.drills.scratch import drill_scratch, require_apart
 from statestore.errors import InputError
+from statestore.kafka.topics import Topics
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definition_files import select
 from statestore.metastore.metastore import Metastore

@@ -44,7 +44,7 @@ _SERVICE_ID = "STATESTORE_SERVICE_ID"
 #: Names of the DAGs, without a prefix, an environment, or what may stand behind them.
 DAGS = ("metastore", "process", "verify", "restore", "validate", "rewrite", "snapshot", "drill", "maintenance")
 #: One for all, so that the page shows all stores.
-COMMON = frozenset({FILE, PREFIX, "STATESTORE_REPORTS_DIR", "STATESTORE_DATA_DOCS_DIR"})
+COMMON = frozenset({FILE, PREFIX, "STATESTORE_REPORTS_DIR", "STATESTORE_DATA_DOCS_DIR", "STATESTORE_EVIDENCE_KEY"})
 #: What an environment may say otherwise: settings of jobs, and those that only DAGs have.
 OWN = (
     frozenset(f"STATESTORE_{name.upper()}" for name in Settings.model_fields)

@@ -110,7 +110,7 @@ def receiving(status: int = 200) -> Iterator[Receiver]:
 
 
 #: Words of units that Prometheus appends, of those that the table uses (github.com/prometheus/otlptranslator).
-_UNITS = {"s": "seconds", "ns": "nanoseconds", "By": "bytes", "1/s": "per_second"}
+_UNITS = {"s": "seconds", "ns": "nanoseconds", "By": "bytes", "1/s": "per_second", "1": "ratio"}
 
 
 def prometheus_name(name: str, unit: str) -> str:

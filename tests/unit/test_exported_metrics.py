@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import get_args
 
 import pytest
 
@@ -21,6 +22,11 @@ from statestore.reports import (
     Action,
     ArchivedRow,
     Contents,
+    DrillConfidence,
+    DrillReport,
+    DrillRow,
+    DrillStanding,
+    EvidenceHead,
     Failure,
     Loss,
     MaintenanceReport,
@@ -136,7 +142,25 @@ ARCHIVED = report(
     archive="file:///a",
 )
 MAINTAINED = report(MaintenanceReport, [MaintenanceRow(place="shop/0_0", removed_bytes=11)])
-REPORTS = (PROCESSED, VERIFIED, RESTORED, VALIDATED, ARCHIVED, MAINTAINED)
+STANDINGS = get_args(DrillStanding)
+DRILLED = report(
+    DrillReport,
+    [
+        DrillRow(
+            application="shop",
+            store="totals",
+            task=f"0_{number}",
+            standing=standing,
+            proven_ms=None if standing == "never proven" else 60_000 * (number + 1),
+            drilled_ms=1,
+            seconds=number,
+        )
+        for number, standing in enumerate(STANDINGS)
+    ],
+    confidence=(DrillConfidence(application="shop", partitions=8, proven=2, application_seconds=30.0),),
+    evidence=(EvidenceHead(application="shop", length=4, sha256="0" * 64, recorded=True),),
+)
+REPORTS = (PROCESSED, VERIFIED, RESTORED, VALIDATED, ARCHIVED, DRILLED, MAINTAINED)
 WARMED = [WarmRow("shop", "totals", "0_0", "warmed", records=3, seconds=1.5)]
 
 
@@ -186,6 +210,10 @@ def test_each_report_is_exported_in_one_piece_at_the_end_of_its_run(collector):
     uploads = [last("statestore.snapshot.uploaded", job_name=job) for job in ("process", "restore", "snapshot")]
     assert uploads == [100, 50, 70]
     assert last("statestore.maintenance.removed") == 11
+    assert [last("statestore.drill.partitions", standing=standing) for standing in STANDINGS] == [1] * len(STANDINGS)
+    assert (last("statestore.drill.proven.time"), last("statestore.drill.duration")) == (0, len(STANDINGS) - 1)
+    assert (last("statestore.drill.share"), last("statestore.drill.application.duration")) == (0.25, 30.0)
+    assert last("statestore.drill.evidence") == 4
 
 
 @pytest.mark.parametrize("level", ["INFO", "DEBUG"])

@@ -26,6 +26,7 @@ from statestore.requests.verify import Depth, VerifyRequest
 from statestore.verification.acknowledged import with_acknowledged
 from statestore.verification.check import undetermined, verify_many
 from statestore.verification.history import write_history
+from statestore.verification.live.pace import lowest_priority
 from statestore.verification.live.verify import of_locked, verify_live, was_read
 from statestore.verification.options import VerifyOptions
 from statestore.verification.report_row import report_row
@@ -121,9 +122,14 @@ def _looked_at(
 
     def verify_part(part: Sequence[StorePartitionSpec]) -> _Rows:
         def closed(specs: Sequence[StorePartitionSpec]) -> list[VerifyRow]:
-            return with_restore_points(specs, verify_many(specs, options, tasks), options.depth)
+            return verify_many(specs, options, tasks)
 
-        return _Rows(rows=tuple(verify_live(part, options, closed) if live else closed(part)))
+        if not live:
+            rows = closed(part)
+        else:
+            with lowest_priority():
+                rows = verify_live(part, options, closed)
+        return _Rows(rows=tuple(with_restore_points(part, rows, options.depth)))
 
     parts = split(by_task(specs), _TASKS_PER_CORE[options.depth] * spark.sparkContext.defaultParallelism)
     indexes = [list(chain.from_iterable(part)) for part in parts]

@@ -18,7 +18,10 @@ CODES: Mapping[int, str] = {
     InputError.exit_code: (
         "cannot succeed until you correct something: options, definitions, application code, permissions, or disk space"
     ),
-    RetryError.exit_code: "try again later: a store is in use, or Kafka or object storage does not answer",
+    RetryError.exit_code: (
+        "try again later: a store is in use and cannot be read, a difference of a store in use is not confirmed, or "
+        "Kafka or object storage does not answer"
+    ),
     NotJudgedError.exit_code: (
         "a store was not judged, because it is not known what it is; describe it, or acknowledge it with "
         "`statestore partitions --acknowledge`"

@@ -18,7 +18,8 @@ from statestore.reports import Action, Status, VerifyRow
 from statestore.verification.acknowledged import as_acknowledged
 from statestore.verification.check import undetermined, verify_many
 from statestore.verification.global_stores import verify_global
-from statestore.verification.live.verify import verify_live, with_live
+from statestore.verification.live.pace import lowest_priority
+from statestore.verification.live.verify import of_locked, verify_live, with_live
 from statestore.verification.options import VerifyOptions
 from statestore.verification.restore_points import with_restore_points
 
@@ -27,12 +28,28 @@ _TOGETHER = 500
 _NO_TASKS: Mapping[tuple[str, int], int] = {}
 
 
-class _Piece(NamedTuple):
+class Piece(NamedTuple):
+    """Store partitions that one process verifies.
+
+    Attributes
+    ----------
+    tasks
+        Number of tasks by application and subtopology, where it is known.
+    live
+        Verify them without their locks.
+    locked
+        Their rows, if an earlier attempt found some of them locked: only these are verified, without their locks.
+    """
+
     specs: Sequence[StorePartitionSpec]
     options: VerifyOptions
-    tasks: Mapping[tuple[str, int], int]
-    live: bool
-    falls_back: bool
+    tasks: Mapping[tuple[str, int], int] = _NO_TASKS
+    live: bool = False
+    locked: Sequence[VerifyRow] | None = None
+
+
+#: Verifies pieces in parallel, each with the function, and returns their rows in the order of the pieces.
+Runner = Callable[[Sequence[Piece], Callable[[Piece], list[VerifyRow]]], Sequence[Sequence[VerifyRow]]]
 
 
 def verify_all(
@@ -45,38 +62,76 @@ def verify_all(
     live: bool = False,
     falls_back: bool = False,
 ) -> list[VerifyRow]:
-    """Verify store partitions, global ones too, and return a row for each in the order of the specs.
+    """Verify store partitions in processes of this machine; see `verify_with`.
 
     Parameters
     ----------
     done
         Called with the number of store partitions that were verified since the last call.
+    """
+
+    def run(pieces: Sequence[Piece], work: Callable[[Piece], list[VerifyRow]]) -> list[list[VerifyRow]]:
+        return run_each(pieces, work, processes, lambda rows: done(len(rows)))
+
+    locked_options = of_locked(options) if falls_back else None
+    return verify_with(run, specs, options, tasks=tasks, live=live, locked_options=locked_options)
+
+
+def verify_with(
+    run: Runner,
+    specs: Sequence[StorePartitionSpec],
+    options: VerifyOptions,
+    *,
+    tasks: Mapping[tuple[str, int], int] = _NO_TASKS,
+    live: bool = False,
+    locked_options: VerifyOptions | None = None,
+) -> list[VerifyRow]:
+    """Verify store partitions, global ones too, and return a row for each in the order of the specs.
+
+    Parameters
+    ----------
     tasks
-        How many tasks there are, by application and subtopology, where that is known.
+        Number of tasks by application and subtopology, where it is known.
     live
         Verify all of them without their locks; those whose home is the archive are verified there.
-    falls_back
-        Verify those that are locked without their locks.
+    locked_options
+        How to verify those that are locked, without their locks and with the lowest priority; None: they stay
+        `LOCKED`.
     """
+    if locked_options is not None:  # a running Kafka Streams keeps its lock
+        specs = [spec.model_copy(update={"lock_wait_s": 0.0}) if spec.origin.keeps_its_lock else spec for spec in specs]
     groups = by_task(specs)
     if options.depth == "offsets":
         groups = [list(range(at, min(at + _TOGETHER, len(specs)))) for at in range(0, len(specs), _TOGETHER)]
-    pieces = [_Piece([specs[at] for at in group], options, tasks, live, falls_back) for group in groups]
-    return in_order(groups, run_each(pieces, _verify, processes, lambda rows: done(len(rows))))
+    pieces = [Piece([specs[at] for at in group], options, tasks, live) for group in groups]
+    rows = in_order(groups, run(pieces, _verify))
+    locked = [at for at, row in enumerate(rows) if row.status is Status.LOCKED and not row.live]
+    if locked_options is None or not locked:
+        return rows
+    groups = [[locked[at] for at in group] for group in by_task([specs[at] for at in locked])]
+    pieces = [
+        Piece([specs[at] for at in group], locked_options, tasks, locked=[rows[at] for at in group]) for group in groups
+    ]
+    for group, found in zip(groups, run(pieces, _verify), strict=True):
+        for at, row in zip(group, found, strict=True):
+            rows[at] = row
+    return rows
 
 
-def _verify(piece: _Piece) -> list[VerifyRow]:
-    if piece.falls_back:  # a running Kafka Streams keeps its lock
-        waiting = [
-            spec.model_copy(update={"lock_wait_s": 0.0}) if spec.origin.keeps_its_lock else spec for spec in piece.specs
-        ]
-        piece = piece._replace(specs=waiting)
-    if piece.live:
-        return verify_live(piece.specs, piece.options, lambda there: _verify(piece._replace(specs=there, live=False)))
-    of_tasks = iter(verify_many([spec for spec in piece.specs if not spec.is_global], piece.options, piece.tasks))
-    rows = [verify_global(spec, piece.options) if spec.is_global else next(of_tasks) for spec in piece.specs]
-    rows = with_live(piece.specs, rows, piece.options) if piece.falls_back else rows
+def _verify(piece: Piece) -> list[VerifyRow]:
+    if piece.locked is not None:
+        with lowest_priority():
+            rows = with_live(piece.specs, piece.locked, piece.options)
+    elif piece.live:
+        rows = verify_live(piece.specs, piece.options, lambda there: _with_locks(piece._replace(specs=there)))
+    else:
+        rows = _with_locks(piece)
     return with_restore_points(piece.specs, rows, piece.options.depth)
+
+
+def _with_locks(piece: Piece) -> list[VerifyRow]:
+    of_tasks = iter(verify_many([spec for spec in piece.specs if not spec.is_global], piece.options, piece.tasks))
+    return [verify_global(spec, piece.options) if spec.is_global else next(of_tasks) for spec in piece.specs]
 
 
 def rows_without_work(chosen: Chosen, topics: Topics) -> list[VerifyRow]:

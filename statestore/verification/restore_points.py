@@ -31,6 +31,8 @@ def _with_point(spec: StorePartitionSpec, row: VerifyRow, point: RestorePoint | 
     if point is None:
         return row
     row = row.model_copy(update={"restore_point": point})
+    if row.live:  # a running application is not restored
+        return row
     if row.status is Status.EMPTY and row.start and point.usable and point.committed is not None:
         detail = f"all of its changelog was deleted, and snapshot {point.snapshot} has the store"
         step = advice(Situation.SNAPSHOT_HAS_ALL, target_of(spec))

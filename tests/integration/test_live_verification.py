@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from statestore.advice import Situation
+from statestore.cli.verification import verify_all
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import UnknownStoreError
 from statestore.formats.timestamped_value import encode
@@ -198,6 +200,19 @@ def test_a_store_that_is_locked_is_verified_live_by_itself(application: Applicat
         assert (row.status, row.live) == (Status.PROVEN, True)
         gone = spec.model_copy(update={"state_dir": spec.state_dir / "nowhere"})
         assert with_live([gone], rows, DEEP) == rows
+
+
+def test_a_locked_store_is_verified_with_the_lowest_priority(application: Application) -> None:
+    before, seen = os.getpriority(os.PRIO_PROCESS, 0), set()
+
+    def pace(_: int) -> None:
+        seen.add(os.getpriority(os.PRIO_PROCESS, 0))
+
+    with writing(application):
+        (row,) = verify_all([application.store_spec()], replace(DEEP, pace=pace), falls_back=True)
+    assert (row.status, row.live, seen) == (Status.PROVEN, True, {19})
+    if os.geteuid() == 0:  # others may not raise it again
+        assert os.getpriority(os.PRIO_PROCESS, 0) == before
 
 
 def test_rows_that_no_record_explains_are_never_proven(application: Application, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from statestore.advice import Situation
 from statestore.archive.layout import BLOBS
 from statestore.archive.snapshots import histories, history, mark_suspect, read_snapshot
+from statestore.cli.verification import verify_all
 from statestore.errors import InputError
 from statestore.recovery.planning import plan_restore
 from statestore.recovery.restore import restore
@@ -66,6 +67,19 @@ def test_verification_names_the_last_restore_point_and_what_it_would_read(archiv
     assert point.offsets == 3  # a marker, the record, and its marker
     day_ms = 24 * 60 * 60 * 1000
     assert 0 <= point.written_ms + day_ms - point.until_ms < 60_000
+
+
+def test_the_restore_point_of_a_store_in_use_is_named_and_no_restore_is_advised(archived: Archived) -> None:
+    archived.process(ROWS)
+    (name,) = archived.snapshots()
+    spec = archived.store_spec(archive=archived.archive)
+    (row,) = verify_all([spec], VerifyOptions("deep"), live=True)
+    assert row.restore_point is not None
+    assert (row.status, row.restore_point.snapshot, row.restore_point.usable) == (Status.PROVEN, name, True)
+    shutil.rmtree(spec.live)
+    (row,) = verify_all([spec], VerifyOptions("deep", confirm_within_s=0), live=True)
+    assert row.restore_point is not None
+    assert (row.status, row.action, row.restore_point.snapshot) == (Status.UNCONFIRMED, Action.LATER, name)
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""Limits how much a verification takes from the application next to it."""
+"""Limits how much disk and CPU a verification takes from the application on the same machine."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import ctypes
 import os
 import platform
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-#: System call `ioprio_set` by machine, and its arguments: this process, class idle.
+#: System call `ioprio_set` by machine, and its arguments: this process, class idle, the default class.
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}
 _THIS_PROCESS = 1
 _IDLE = 3 << 13
+_DEFAULT = 0
 _LOWEST_NICE = 19
 #: Time (s) of reading less than allowed that may be made up for.
 _MOST_CREDIT_S = 1.0
@@ -48,7 +50,24 @@ def use_lowest_priority() -> None:
     """Give this process the lowest CPU priority and the idle I/O class, as far as the system allows it."""
     with suppress(OSError):
         os.nice(_LOWEST_NICE)
+    _set_io_class(_IDLE)
+
+
+@contextmanager
+def lowest_priority() -> Iterator[None]:
+    """Use the lowest priority for the block. Without the right to raise it again, it stays for this process."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    use_lowest_priority()
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, before)
+            _set_io_class(_DEFAULT)
+
+
+def _set_io_class(value: int) -> None:
     number = _IOPRIO_SET.get(platform.machine())
     if platform.system() == "Linux" and number is not None:
         with suppress(OSError, AttributeError):
-            ctypes.CDLL(None, use_errno=True).syscall(number, _THIS_PROCESS, 0, _IDLE)
+            ctypes.CDLL(None, use_errno=True).syscall(number, _THIS_PROCESS, 0, value)

@@ -263,7 +263,7 @@ def verify_live(
     Parameters
     ----------
     archived
-        Verifies those whose home is the archive: nobody uses them there.
+        Verifies stores whose home is the archive, where no application uses them.
 
     Raises
     ------
@@ -322,7 +322,7 @@ def of_locked(options: VerifyOptions) -> VerifyOptions:
 def with_live(
     specs: Sequence[StorePartitionSpec], rows: Sequence[VerifyRow], options: VerifyOptions
 ) -> list[VerifyRow]:
-    """Verify the stores that were locked while they are in use; a row stays if that is not possible."""
+    """Verify locked stores without their locks. The row of a store that cannot be read stays as it is."""
     locked = [
         at
         for at, row in enumerate(rows)
@@ -330,7 +330,7 @@ def with_live(
     ]
     found = list(rows)
     if locked:
-        looked = verify_live([specs[at] for at in locked], of_locked(options))
+        looked = verify_live([specs[at] for at in locked], options)
         for at, row in zip(locked, looked, strict=True):
             if was_read(row):
                 found[at] = row

@@ -55,4 +55,4 @@ def _dag(environment: Environment) -> None:
         job_steps("maintenance")
 
 
-in_each_environment(_dag)
+in_each_environment(_dag, without_definitions=True)

@@ -56,7 +56,10 @@ def _dag(environment: Environment) -> None:
         is_paused_upon_creation=False,
         **every_dag(runs=MOST_RUNS),
         params={
-            "application": application_field("Name of the application whose stores are restored (its application.id)."),
+            "application": application_field(
+                "Name of the application whose stores are restored (its application.id). Stop it first.",
+                without_definition=True,
+            ),
             "stores": field(RestoreRequest, "stores", **suggested_stores()),
             "partitions": field(RestoreRequest, "partitions", description="Such as [0, 3]. Blank: all partitions."),
             "mode": field(
@@ -116,4 +119,4 @@ def _dag(environment: Environment) -> None:
         trigger_once("validate", wants_validation, steps, "restore_report")
 
 
-in_each_environment(_dag)
+in_each_environment(_dag, without_definitions=True)

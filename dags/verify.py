@@ -13,7 +13,7 @@ from statestore_dags.assets import processed_asset
 from statestore_dags.every_dag import every_dag, in_each_environment
 from statestore_dags.form import application_field, field
 from statestore_dags.row_summaries import wants_restore
-from statestore_dags.schedules import deep_sample, depth_after_process, schedule
+from statestore_dags.schedules import alert_at, deep_sample, depth_after_process, schedule
 from statestore_dags.steps import job_steps, trigger_once
 
 from statestore.environments import Environment
@@ -29,8 +29,12 @@ Compares store partitions with their changelog topics and changes nothing.
   changelog.
 * Manually: at the depth that the form names.
 
+Kafka Streams applications that the file of `STATESTORE_ENVIRONMENTS` lists with a state directory are verified, too, on
+a schedule and manually. They keep running.
+
 Each application is one Spark job. Below *check*, each store partition has its own mapped task. It succeeds if the store
-is healthy, and fails if the store is damaged or behind. A store that is in use throughout is verified without its lock.
+is healthy, and fails if the store is damaged or behind, or if a kill of the running application would cost a full
+restore or lose data. A store that is in use throughout is verified without its lock.
 If that is not possible, or a difference is not confirmed, the task is skipped, and the next run checks the store again.
 If `process` waits for a store, `verify` releases it, and returns to it after the others. With more than 256 store
 partitions, a mapped task stands for several.
@@ -45,7 +49,8 @@ partitions, a mapped task stands for several.
 ### What to do
 Usually no action is needed: if a restore helps, this run has already started `restore` (*trigger_restore*). If the
 action is "manual", a person must decide: read the log of the mapped task. One run of this DAG starts at most one
-restore. To restore again for a run that you have cleared, start `restore` manually.
+restore, and none of a Kafka Streams application without a definition: stop that application, then start `restore`
+manually. To restore again for a run that you have cleared, start `restore` manually.
 """
 
 
@@ -58,7 +63,9 @@ def _dag(dag_id: str, when: Any, description: str, depth: str, sample: float | N
         catchup=False,
         **every_dag(),
         params={
-            "application": application_field("The application to verify. Blank: all applications in the catalogue."),
+            "application": application_field(
+                "The application to verify. Blank: all applications of the environment.", without_definition=True
+            ),
             "depth": field(
                 VerifyRequest,
                 "depth",
@@ -71,14 +78,15 @@ def _dag(dag_id: str, when: Any, description: str, depth: str, sample: float | N
             ),
             "sample": field(VerifyRequest, "sample", default=sample),
             "live": field(VerifyRequest, "live"),
+            "alert_at": field(VerifyRequest, "alert_at", default=alert_at()),
         },
     ):
         steps = job_steps("verify")
         trigger_once("restore", wants_restore, steps, "verify_report")
 
 
-def _after_process_or(cron: str | None) -> Any:
-    if depth_after_process() is None:
+def _after_process_or(cron: str | None, environment: Environment) -> Any:
+    if depth_after_process() is None or not environment.has_definitions:
         return cron
     if cron is None:
         return [processed_asset()]
@@ -88,7 +96,7 @@ def _after_process_or(cron: str | None) -> Any:
 def _dags(environment: Environment) -> None:
     _dag(
         environment.dag_id("verify"),
-        _after_process_or(schedule("STATESTORE_VERIFY_SCHEDULE", "17 */6 * * *")),
+        _after_process_or(schedule("STATESTORE_VERIFY_SCHEDULE", "17 */6 * * *"), environment),
         "Compare every state store with its changelog, and restore damaged, missing, or outdated stores",
         "scan",
         None,
@@ -102,4 +110,4 @@ def _dags(environment: Environment) -> None:
     )
 
 
-in_each_environment(_dags)
+in_each_environment(_dags, without_definitions=True)

@@ -7,6 +7,8 @@
           settings:
             STATESTORE_KAFKA_CONN_ID: kafka-payments
             STATESTORE_SERVICE_ID: payments
+          kafka_streams:                              # verified while they run, without a definition
+            billing: {state_dir: /var/lib/kafka-streams}
 
     STATESTORE_DAG_PREFIX     what the ids of all DAGs begin with; nothing if not said
 
@@ -27,17 +29,18 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, Self, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from statestore.config import BOOTSTRAP_SERVERS, Settings
+from statestore.config import BOOTSTRAP_SERVERS, Settings, duration_in
 from statestore.errors import InputError
 from statestore.model import Name
 from statestore.private_config import KAFKA_CONFIG
 
 T = TypeVar("T")
+
 FILE = "STATESTORE_ENVIRONMENTS"
 PREFIX = "STATESTORE_DAG_PREFIX"
 _SERVICE_ID = "STATESTORE_SERVICE_ID"
@@ -55,6 +58,7 @@ OWN = (
     }
     | {"STATESTORE_PROCESS_SCHEDULES", "STATESTORE_VERIFY_AFTER_PROCESS", "STATESTORE_VERIFY_DEEP_SAMPLE"}
     | {"STATESTORE_EVIDENCE_KEY_FILE", "STATESTORE_EVIDENCE_CONNECTION"}
+    | {"STATESTORE_VERIFY_ALERT_AT"}
     | {"STATESTORE_SPARK_JOBS", "STATESTORE_SPARK_POOL", "STATESTORE_RESTORE_POOL"}
     | {"STATESTORE_CHECK_BY", "STATESTORE_RESTORE_APPROVAL"}
     | {"STATESTORE_ALERT_NOTIFIER", "STATESTORE_ALERT_ARGUMENTS", "STATESTORE_DEADLINE_MINUTES"}
@@ -65,13 +69,68 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _PREFIX_TEXT = re.compile(r"[A-Za-z0-9_.-]{0,64}")
 
 
+def _absolute(path: Path) -> Path:
+    if not path.is_absolute():
+        raise ValueError(f"expected an absolute path, found {str(path)!r}")
+    return path
+
+
+class KafkaStreamsApplication(BaseModel):
+    """A Kafka Streams application without a definition, as the file lists it.
+
+    Attributes
+    ----------
+    state_dir
+        Its state.dir, where the driver and the executors of the jobs see it; None: only a sidecar verifies it.
+    bootstrap_servers
+        Its brokers; None: those of the environment.
+    shapes
+        File that describes stores which their directories do not show.
+    here_only
+        Expect only the tasks that have a directory there, because it also runs on other machines.
+    at_least_once
+        It uses processing.guarantee=at_least_once.
+    version
+        Version of Kafka Streams that will use restored stores; None: that of the existing stores.
+    verified_within_hours
+        A row of a report that is older counts as not verified.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    state_dir: Annotated[Path, AfterValidator(_absolute)] | None = None
+    bootstrap_servers: Annotated[str, Field(min_length=1)] | None = None
+    shapes: Annotated[Path, AfterValidator(_absolute)] | None = None
+    here_only: bool = False
+    at_least_once: bool = False
+    version: Annotated[str, Field(pattern=r"^\d+(\.\d+)+$")] | None = None
+    verified_within_hours: Annotated[float, duration_in("h"), Field(gt=0, allow_inf_nan=False)] = 48.0
+
+    @model_validator(mode="after")
+    def _require_state_dir(self) -> Self:
+        if self.state_dir is None and (extra := self.model_fields_set - {"state_dir", "verified_within_hours"}):
+            raise ValueError(f"{sorted(extra)[0]} is of no use without state_dir, the application's state.dir")
+        return self
+
+
 class _Said(BaseModel):
     """An environment as the file says it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    applications: Annotated[tuple[Name, ...], Field(min_length=1)]
+    applications: tuple[Name, ...] = ()
     settings: dict[str, str | int | float | bool] = {}
+    kafka_streams: dict[Name, KafkaStreamsApplication] = {}
+
+    @model_validator(mode="after")
+    def _require_applications(self) -> Self:
+        if not (self.applications or self.kafka_streams):
+            raise ValueError("expected names below applications or kafka_streams, found neither")
+        if both := sorted(self.kafka_streams.keys() & set(self.applications)):
+            raise ValueError(
+                f"{both[0]} is below applications and kafka_streams: an application has a definition or none"
+            )
+        return self
 
 
 @dataclass(frozen=True)
@@ -86,11 +145,14 @@ class Environment:
         Those that it has; those that others have, where it has no name.
     settings
         Variables by their names.
+    kafka_streams
+        Applications without a definition, by name; `applications` has these names, too.
     """
 
     name: str = ""
     applications: frozenset[str] = frozenset()
     settings: Mapping[str, str] = field(default_factory=dict)
+    kafka_streams: Mapping[str, KafkaStreamsApplication] = field(default_factory=dict)
 
     def has(self, application: str) -> bool:
         """Whether an application is one of this environment."""
@@ -120,6 +182,25 @@ class Environment:
     def dag_id(self, dag: str) -> str:
         """Return the id of a DAG in this environment, such as `payments.restore`."""
         return f"{dag_prefix()}{f'{self.name}.' if self.name else ''}{dag}"
+
+    @property
+    def has_definitions(self) -> bool:
+        """True if applications with a definition belong to it, so that more than `verify` and `restore` has work."""
+        return not self.name or not self.applications <= self.kafka_streams.keys()
+
+    def require_undefined(self, defined: Collection[str]) -> None:
+        """Refuse an application that has a definition, and is listed as one without.
+
+        Raises
+        ------
+        InputError
+            Naming it.
+        """
+        if both := sorted(self.kafka_streams.keys() & set(defined)):
+            raise InputError(
+                f"{FILE}: environment {self.name}: {both[0]} is below kafka_streams, and the catalogue has its "
+                "definition. Move it to applications"
+            )
 
     @property
     def has_own_files(self) -> bool:
@@ -267,7 +348,9 @@ def _environment(name: str, found: Any) -> Environment:
     try:
         said = _Said.model_validate(found)
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors())
+        problems = "; ".join(
+            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}".removeprefix(": ") for problem in error.errors()
+        )
         raise InputError(f"{where}: {problems}") from error
     if common := sorted(COMMON & said.settings.keys()):
         raise InputError(f"{where}: {common[0]} is one for all environments: set it for all of Airflow")
@@ -280,7 +363,7 @@ def _environment(name: str, found: Any) -> Environment:
         raise InputError(
             f"{where}: it has its own connection to Kafka, so its catalogue needs a unique name: set {_SERVICE_ID}"
         )
-    return Environment(name, frozenset(said.applications), settings)
+    return Environment(name, frozenset({*said.applications, *said.kafka_streams}), settings, said.kafka_streams)
 
 
 def _require_apart(named: Collection[Environment]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from statestore.definitions.application import ApplicationDefinition
-from statestore.environments import active_environment
+from statestore.environments import FILE, KafkaStreamsApplication, active_environment
 from statestore.errors import InputError, UnknownApplicationError
 from statestore.objects.path import Location, below
 from statestore.reports import RestoreReport, VerifyReport, read_report
@@ -51,8 +51,34 @@ def require_known_fields(given: Params | None, form: Params) -> None:
         raise InputError(f"{', '.join(unknown)}: expected fields of the form, which are {', '.join(form)}")
 
 
+def with_state_dir() -> dict[str, KafkaStreamsApplication]:
+    """Return the Kafka Streams applications of the active environment that its jobs can verify and restore."""
+    return {name: found for name, found in active_environment().kafka_streams.items() if found.state_dir is not None}
+
+
+def require_work_without_definition(params: Params, job: str) -> None:
+    """Refuse a Kafka Streams application without a definition if the job cannot work on it.
+
+    Raises
+    ------
+    InputError
+        If the form names one.
+    """
+    name = str(_filled(params, "application") or "")
+    found = active_environment().kafka_streams.get(name)
+    if found is None:
+        return
+    if job not in ("verify", "restore"):
+        raise InputError(f"application: {name} has no definition: only verify and restore work on it, found {job}")
+    if found.state_dir is None:
+        raise InputError(
+            f"application: the file of {FILE} has no state_dir for {name}, so no job sees its stores. Add it, or run "
+            f"statestore {job} where the stores are"
+        )
+
+
 def chosen_applications(
-    params: Params, applications: Applications, without: Sequence[str] = (), only: Collection[str] | None = None
+    params: Params, applications: Mapping[str, Any], without: Sequence[str] = (), only: Collection[str] | None = None
 ) -> list[str]:
     """Return the applications that `process` or `verify` works on: the one named, or all but those left out.
 
@@ -62,18 +88,21 @@ def chosen_applications(
         No others than these, if none is named; None: all.
     """
     if (name := _filled(params, "application")) is not None:
-        return [_application(str(name), applications).name]
+        _require_application(str(name), applications)
+        return [str(name)]
     return [known for known in sorted(applications) if known not in without and (only is None or known in only)]
 
 
 def verify_request(params: Params, application: str) -> VerifyRequest:
-    """How thoroughly the job is to look at an application.
+    """How thoroughly the job is to look at an application. All rows of stores that are probably in use are compared.
 
     Raises
     ------
     InputError
         If a sample is asked for that does not fit the depth.
     """
+    if application in active_environment().kafka_streams:
+        params = {**params, "sample": None}
     return _read(VerifyRequest, params, applications=[application])
 
 
@@ -254,19 +283,21 @@ def _flag(params: Params, field: str) -> bool:
 # -- what exists -------------------------------------------------------------------------------------------------------
 
 
-def _names(applications: Applications) -> str:
+def _names(applications: Collection[str]) -> str:
     return ", ".join(sorted(applications)) or "none"
 
 
-def _application(name: str, applications: Applications) -> ApplicationDefinition:
+def _require_application(name: str, applications: Collection[str]) -> None:
     if name not in applications:
         known = _names(applications)
         raise UnknownApplicationError(f"application: no {name!r} is defined; the applications are: {known}")
-    return applications[name]
 
 
 def _with_known_stores(request: S, applications: Applications) -> S:
-    application = _application(request.applications[0], applications)
+    if request.applications[0] in active_environment().kafka_streams:
+        return request  # only its directories and topics show them
+    _require_application(request.applications[0], applications)
+    application = applications[request.applications[0]]
     return request.model_copy(update={"stores": tuple(application.store(store).name for store in request.stores)})
 
 

@@ -13,9 +13,17 @@ BY_HAND: Any = ("manual", "operator_triggered")
 BY_HAND_OR_TIME: Any = (*BY_HAND, "scheduled")
 
 
-def in_each_environment(make: Callable[[Environment], None]) -> None:
-    """Make the DAGs of a file in each environment, with its settings."""
+def in_each_environment(make: Callable[[Environment], None], *, without_definitions: bool = False) -> None:
+    """Make the DAGs of a file in each environment, with its settings.
+
+    Parameters
+    ----------
+    without_definitions
+        Also where all applications are Kafka Streams applications without a definition.
+    """
     for environment in environments():
+        if not (environment.has_definitions or without_definitions):
+            continue
         with environment.active():
             make(environment)
 

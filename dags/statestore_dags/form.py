@@ -24,7 +24,7 @@ def field(kind: type[Request], name: str, **more: Any) -> Param:
     return Param(default, **(schema | more))
 
 
-def application_field(description: str) -> Param:
-    """Return the field of the one application that a form is about, or blank."""
-    suggested = suggested_applications()
+def application_field(description: str, *, without_definition: bool = False) -> Param:
+    """Return the field of the one application that a form is about, or blank; see `suggested_applications`."""
+    suggested = suggested_applications(without_definition=without_definition)
     return Param(None, type=["null", "string"], title="Application", description=description, **suggested)

@@ -12,14 +12,16 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statestore.config import as_of_dir
+from statestore.environments import active_environment
 from statestore.objects.path import Location
-from statestore.reports import Action, VerifyReport, read_report
+from statestore.reports import VerifyReport, read_report
 from statestore.requests.arguments import argv
 from statestore.requests.process import ProcessRequest
 from statestore.requests.request import Request
 from statestore.requests.restore import RestoreRequest
 from statestore_dags import arguments
 from statestore_dags.report_parts import part_path, split_by_application
+from statestore_dags.row_summaries import damaged_applications
 
 if TYPE_CHECKING:
     from statestore.config import Settings
@@ -78,10 +80,16 @@ def plan_jobs(
         {
             "part": name,
             "report": str(reports[name]),
-            "application_args": ["--report", str(reports[name]), *head, *argv(request)],
+            "application_args": ["--report", str(reports[name]), *head, *_listed(name), *argv(request)],
         }
         for name, request in work.items()
     ]
+
+
+def _listed(name: str) -> list[str]:
+    """Return the arguments that describe an application without a definition; none for another one."""
+    found = active_environment().kafka_streams.get(name)
+    return [] if found is None else ["--kafka-streams", found.model_dump_json(exclude_defaults=True)]
 
 
 def _work(
@@ -94,7 +102,8 @@ def _work(
 ) -> _Work:
     match job:
         case "process" | "verify":
-            names = arguments.chosen_applications(params, applications, asked.without, asked.only)
+            listed = arguments.with_state_dir() if job == "verify" else {}
+            names = arguments.chosen_applications(params, {**applications, **listed}, asked.without, asked.only)
             if job == "process":
                 return {name: ProcessRequest(applications=(name,)) for name in names}
             return {name: arguments.verify_request(params, name) for name in names}
@@ -123,8 +132,9 @@ def _restores(request: RestoreRequest, report: Location, without: Sequence[str])
     if request.verify_report is None:
         return {request.applications[0]: request}
     found = read_report(request.verify_report, VerifyReport)
-    damaged = dict.fromkeys(row.application for row in found.rows if row.action in (Action.TAIL, Action.FULL))
-    if len(damaged) < 2 and damaged.keys().isdisjoint(without):
+    damaged = damaged_applications(found)
+    others = active_environment().kafka_streams.keys() & set(found.applications)
+    if len(damaged) < 2 and not others and set(damaged).isdisjoint(without):
         return {next(iter(damaged), "nothing"): request}
     parts = split_by_application(found, report, [name for name in damaged if name not in without])
     return {name: request.model_copy(update={"verify_report": part}) for name, part in parts.items()}

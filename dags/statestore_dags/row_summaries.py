@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from statestore.environments import active_environment
 from statestore.errors import LockedError
 from statestore.reports import (
     Action,
@@ -37,14 +38,21 @@ AnyRow = (
 def row_to_dict(row: AnyRow) -> dict[str, Any]:
     """The row's fields, and what the UI says of it.
 
-    `health` is "healthy", "failed", or "later" where a store partition was in use and nothing could be said.
+    `health` is "healthy", "failed", or "later" where a store partition was in use and nothing could be said. A healthy
+    store whose application must not be killed now is "failed", too.
     """
     return {
         "label": row.label,
-        "health": "healthy" if row.healthy else "later" if _in_use(row) else "failed",
+        "health": _health(row),
         "headline": headline(row),
         **row.model_dump(mode="json", exclude_none=True),
     }
+
+
+def _health(row: AnyRow) -> str:
+    if isinstance(row, VerifyRow) and row.kill_risk:  # a failure calls the notifier
+        return "failed"
+    return "healthy" if row.healthy else "later" if _in_use(row) else "failed"
 
 
 def _in_use(row: AnyRow) -> bool:
@@ -107,9 +115,22 @@ def headline(row: AnyRow) -> str:
 
 def wants_restore(report: AnyReport) -> bool:
     """True if `restore` can mend something that `verify` found."""
-    return isinstance(report, VerifyReport) and any(row.action in (Action.TAIL, Action.FULL) for row in report.rows)
+    return isinstance(report, VerifyReport) and bool(damaged_applications(report))
+
+
+def damaged_applications(report: VerifyReport) -> list[str]:
+    """Return the applications that `restore` can mend without a person.
+
+    Not those without a definition: only a person knows that such an application stays stopped.
+    """
+    listed = active_environment().kafka_streams
+    found = dict.fromkeys(row.application for row in report.rows if row.action in (Action.TAIL, Action.FULL))
+    return [application for application in found if application not in listed]
 
 
 def wants_validation(report: AnyReport) -> bool:
     """True if `restore` put a store in place that nobody has validated yet."""
-    return isinstance(report, RestoreReport) and any(row.outcome == "restored" for row in report.rows)
+    listed = active_environment().kafka_streams  # no suite is known for them
+    return isinstance(report, RestoreReport) and any(
+        row.outcome == "restored" and row.application not in listed for row in report.rows
+    )

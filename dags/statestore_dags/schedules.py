@@ -15,6 +15,7 @@ from statestore.requests.verify import DEPTHS
 _SCHEDULES = "STATESTORE_PROCESS_SCHEDULES"
 _AFTER_PROCESS = "STATESTORE_VERIFY_AFTER_PROCESS"
 _DEEP_SAMPLE = "STATESTORE_VERIFY_DEEP_SAMPLE"
+_ALERT_AT = "STATESTORE_VERIFY_ALERT_AT"
 
 
 def schedule(name: str, default: str) -> str | None:
@@ -51,11 +52,26 @@ def deep_sample() -> float:
     ValueError
         If it is no such number.
     """
-    text = os.environ.get(_DEEP_SAMPLE, "").strip() or "0.1"
-    sample = float(text) if re.fullmatch(r"[0-9]*\.?[0-9]+", text) else 0.0
-    if not 0 < sample <= 1:
-        raise ValueError(f"{_DEEP_SAMPLE}: expected a number above 0 and at most 1, found {text!r}")
-    return sample
+    return _fraction(_DEEP_SAMPLE, "0.1")
+
+
+def alert_at() -> float:
+    """Return the fraction of the way to an expensive or lossy kill at which the DAGs alert.
+
+    Raises
+    ------
+    ValueError
+        If the setting is no such number.
+    """
+    return _fraction(_ALERT_AT, "0.8")
+
+
+def _fraction(name: str, default: str) -> float:
+    text = os.environ.get(name, "").strip() or default
+    found = float(text) if re.fullmatch(r"[0-9]*\.?[0-9]+", text) else 0.0
+    if not 0 < found <= 1:
+        raise ValueError(f"{name}: expected a number above 0 and at most 1, found {text!r}")
+    return found
 
 
 def process_schedules() -> dict[str, str | None]:

@@ -15,12 +15,12 @@ from airflow.sdk import Asset, BaseOperator, XComArg, task
 from airflow.sdk.exceptions import AirflowSkipException
 
 from statestore.config import load_settings
-from statestore.environments import active_environment
+from statestore.environments import active_environment, environments
 from statestore.objects.path import ObjectPath, location
 from statestore.reports import AnyReport, ProcessReport, read_any_report, read_report
 from statestore_dags import alerts, jobs, restores
 from statestore_dags.archive_connection import reports_access
-from statestore_dags.arguments import require_known_fields
+from statestore_dags.arguments import require_known_fields, require_work_without_definition
 from statestore_dags.assets import STORES, emit, processed_by
 from statestore_dags.connections import kafka_connection
 from statestore_dags.mapped_tasks import by_application, squares
@@ -67,13 +67,16 @@ def plan(
         with nullcontext() if environment.has_own_catalogue else health_told(settings.reports_dir):
             view = Metastore.of(settings).require_running()
         defined = view.catalogue.definitions()
-        environment.require([name for name in defined if name == params.get("application")])
+        listed = [name for each in environments() for name in each.kafka_streams]
+        environment.require([name for name in (*defined, *listed) if name == params.get("application")])
+        environment.require_undefined(defined)
         applications = environment.own(defined)
         remember(settings.reports_dir, applications)
         log.info("definitions of catalogue %s", view.pin)
-        if not applications:
-            log.warning("no application is defined yet: start %s with the YAML of one", environment.dag_id("metastore"))
         job = job_of(dag.dag_id)
+        require_work_without_definition(params, job)
+        if not (applications or environment.kafka_streams):
+            log.warning("no application is defined yet: start %s with the YAML of one", environment.dag_id("metastore"))
         if job == "restore":
             without = restores.left_out(params, restores.restored_elsewhere(ti, dag.dag_id, run_id))
         report = report_path(settings.reports_dir, dag.dag_id, run_id)
@@ -163,9 +166,9 @@ def trigger_once(dag: str, wanted: Callable[[AnyReport], bool], steps: Steps, fi
     """
 
     @task.short_circuit(task_id=f"needs_{dag}", **retried_reads())
-    def needed(report: str) -> bool:
+    def needed(report: str, dag: Any = None) -> bool:
         path = location(report)
-        with bad_input_fails(), reports_access():
+        with in_environment(dag.dag_id), reports_access():
             # Where every job has failed there is none, and the squares say so.
             return path.exists() and wanted(read_any_report(path))
 

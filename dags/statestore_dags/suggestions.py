@@ -42,9 +42,16 @@ def remember(reports_dir: Location, applications: Mapping[str, ApplicationDefini
         log.warning("names for the forms could not be written: %s", error)
 
 
-def suggested_applications() -> dict[str, Any]:
-    """Return what a form's field of one application adds to its schema."""
-    names = sorted(_known())
+def suggested_applications(*, without_definition: bool = False) -> dict[str, Any]:
+    """Return what a form's field of one application adds to its schema.
+
+    Parameters
+    ----------
+    without_definition
+        Also suggest the Kafka Streams applications of the environment.
+    """
+    listed = active_environment().kafka_streams if without_definition else ()
+    names = sorted({*_known(), *listed})
     return {"examples": names} if names else {}
 
 

@@ -26,6 +26,7 @@ from pyspark.sql import SparkSession
 
 from statestore.config import Settings, load_settings
 from statestore.definitions.application import ApplicationDefinition
+from statestore.environments import KafkaStreamsApplication
 from statestore.errors import RetryError, StateStoreError
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.metastore import Metastore
@@ -43,6 +44,8 @@ Definitions = dict[str, ApplicationDefinition]
 R = TypeVar("R", bound=Request)
 #: Does the work of a job; it is given the id of the run last.
 Run = Callable[[R, Settings, Catalogue, str], JobReport]
+#: Does the work of a job on an application without a definition; the same, with the application for the catalogue.
+RunWithoutDefinition = Callable[[R, Settings, KafkaStreamsApplication, str], JobReport]
 #: Says why a run is to be repeated although its report could be written; None: it is not.
 TryAgain = Callable[[JobReport], str | None]
 
@@ -52,6 +55,7 @@ def run_job(
     kind: type[R],
     run: Run[R],
     try_again: TryAgain = lambda _: None,
+    without_definition: RunWithoutDefinition[R] | None = None,
 ) -> None:
     """Run the job as a program and exit with its code; the report is written before a retry is decided on."""
     parser = argparse.ArgumentParser(prog=name)
@@ -63,6 +67,10 @@ def run_job(
     )
     parser.add_argument("--dag-id", help="the DAG that this job works for; it stands in the report")
     parser.add_argument("--dag-run-id", help="run id of that DAG's run; it stands in the report")
+    if without_definition is not None:
+        parser.add_argument(
+            "--kafka-streams", metavar="JSON", help="how --application, which has no definition, is found (as listed)"
+        )
     add_arguments(parser, kind)
     arguments = parser.parse_args()
     exit_with_parent()
@@ -72,7 +80,12 @@ def run_job(
         settings = load_settings()
         view = view_of(Metastore.of(settings), arguments.catalogue)
         print(f"{name}: definitions of catalogue {view.pin}", flush=True)
-        report = run(request, settings, view.catalogue, arguments.report.stem)
+        listed = getattr(arguments, "kafka_streams", None)
+        if listed is None or without_definition is None:
+            report = run(request, settings, view.catalogue, arguments.report.stem)
+        else:
+            application = KafkaStreamsApplication.model_validate_json(listed)
+            report = without_definition(request, settings, application, arguments.report.stem)
         said = {"catalogue": str(view.pin), "dag_id": arguments.dag_id, "dag_run_id": arguments.dag_run_id}
         _write(arguments.report, report.model_copy(update=said))
         if (why := try_again(report)) is not None:

@@ -17,6 +17,7 @@ from statestore.archive.archive import archive_of
 from statestore.cli import tables
 from statestore.config import Settings
 from statestore.discovery.partitions import store_partition_specs
+from statestore.environments import KafkaStreamsApplication
 from statestore.errors import InputError, StateStoreError
 from statestore.kafka.topics import Topics
 from statestore.metastore.catalogue import Catalogue
@@ -26,6 +27,7 @@ from statestore.recovery.disk_space import require_disk_for_all
 from statestore.recovery.run import advised, require_as_many_as_tasks, restore_specs, run_restore
 from statestore.reports import JobReport, RestorePlanReport, RestoreReport, VerifyReport, read_report
 from statestore.requests.restore import RestoreRequest
+from statestore_jobs import without_definition
 from statestore_jobs.entry import Definitions, all_failed_for_now, run_job, spark_session
 from statestore_jobs.parallel import run_each
 from statestore_jobs.shared_state import state_of
@@ -59,6 +61,18 @@ def run(
             reports_dir=settings.reports_dir,
             started_ms=started,
         )
+    return _shown(report)
+
+
+def _without_definition(
+    request: RestoreRequest, settings: Settings, application: KafkaStreamsApplication, run_id: str
+) -> RestoreReport | RestorePlanReport:
+    request = request.model_copy(update={"accept_loss": request.accept_loss or settings.accept_loss})
+    return _shown(without_definition.restore(request, settings, application, run_id))
+
+
+def _shown(report: RestoreReport | RestorePlanReport) -> RestoreReport | RestorePlanReport:
+    """Print a plan in the log."""
     if isinstance(report, RestorePlanReport):
         tables.show(Console(width=_LOG_WIDTH), report)
         try:
@@ -98,4 +112,4 @@ def _chosen(
 
 def main() -> None:
     """Run this job as a program."""
-    run_job("restore", RestoreRequest, run, try_again)
+    run_job("restore", RestoreRequest, run, try_again, _without_definition)

@@ -14,6 +14,7 @@ from statestore import clock
 from statestore.archive.archive import archive_of
 from statestore.config import Settings
 from statestore.discovery.partitions import failed_stores, select_store_partitions, task_counts
+from statestore.environments import KafkaStreamsApplication
 from statestore.errors import StateStoreError
 from statestore.kafka.topics import Topics
 from statestore.metastore.catalogue import Catalogue
@@ -31,6 +32,7 @@ from statestore.verification.live.verify import of_locked, verify_live, was_read
 from statestore.verification.options import VerifyOptions
 from statestore.verification.report_row import report_row
 from statestore.verification.restore_points import with_restore_points
+from statestore_jobs import without_definition
 from statestore_jobs.entry import run_job, spark_session
 from statestore_jobs.parallel import run_each
 from statestore_jobs.shared_state import state_of
@@ -74,6 +76,16 @@ def run(request: VerifyRequest, settings: Settings, catalogue: Catalogue, run_id
         finished_ms=clock.now_ms(),
         rows=tuple(with_acknowledged(rows, settings.state_dir)),
     )
+    return _with_history(report, settings)
+
+
+def _without_definition(
+    request: VerifyRequest, settings: Settings, application: KafkaStreamsApplication, run_id: str
+) -> VerifyReport:
+    return _with_history(without_definition.verify(request, settings, application, run_id), settings)
+
+
+def _with_history(report: VerifyReport, settings: Settings) -> VerifyReport:
     try:
         write_history(settings.reports_dir, report)
     except StateStoreError as error:  # the report says what was found
@@ -151,4 +163,4 @@ def split(items: Sequence[T], parts: int) -> list[Sequence[T]]:
 
 def main() -> None:
     """Run this job as a program."""
-    run_job("verify", VerifyRequest, run)
+    run_job("verify", VerifyRequest, run, without_definition=_without_definition)

@@ -186,7 +186,7 @@ def test_schedules_come_from_the_environment_and_may_be_empty(load_dags):
 def test_depths_and_schedules_of_verification_and_validation_are_settings(load_dags):
     dags = load_dags()
     assert dags["verify.deep"].timetable.expression == "29 2 * * *"
-    form = {"application": None, "depth": "deep", "sample": 0.1, "live": False}
+    form = {"application": None, "depth": "deep", "sample": 0.1, "live": False, "alert_at": 0.8}
     assert dags["verify.deep"].params.dump() == form
     assert dags["validate"].timetable.expression == "13 4 * * *"
     assert dags["validate"].allowed_run_types == {"manual", "operator_triggered", "scheduled"}
@@ -220,6 +220,7 @@ def test_snapshots_are_made_by_time_only_where_there_is_an_archive(load_dags):
         ("STATESTORE_VERIFY_AFTER_PROCESS", "quick", "expected one of offsets, scan, deep or nothing, found 'quick'"),
         ("STATESTORE_VERIFY_DEEP_SAMPLE", "0", "expected a number above 0 and at most 1, found '0'"),
         ("STATESTORE_VERIFY_DEEP_SAMPLE", "some", "expected a number above 0 and at most 1, found 'some'"),
+        ("STATESTORE_VERIFY_ALERT_AT", "2", "expected a number above 0 and at most 1, found '2'"),
     ],
 )
 def test_a_depth_or_sample_that_is_none_is_an_import_error_that_says_so(monkeypatch, name, value, message):
@@ -282,7 +283,8 @@ def test_the_form_of_metastore_has_no_definitions_of_its_own(dags):
 
 
 def test_verify_by_time_scans_everything(dags):
-    assert dags["verify"].params.dump() == {"application": None, "depth": "scan", "sample": None, "live": False}
+    form = {"application": None, "depth": "scan", "sample": None, "live": False, "alert_at": 0.8}
+    assert dags["verify"].params.dump() == form
 
 
 def test_triggers_hang_on_the_rows_and_not_on_the_checks_that_fail(dags):

@@ -11,6 +11,7 @@ from statestore.environments import (
     COMMON,
     OWN,
     DagName,
+    KafkaStreamsApplication,
     active_environment,
     dag_prefix,
     environment_of,
@@ -142,8 +143,20 @@ def test_a_dag_of_an_environment_that_is_gone_says_so(said):
         ("a: [", "is not YAML"),
         ("verify: {applications: [a]}", "environment 'verify': expected a name"),
         ("a.b: {applications: [a]}", "environment 'a.b': expected a name"),
-        ("a: {}", "applications: Field required"),
-        ("a: {applications: []}", "applications: Tuple should have at least 1 item"),
+        ("a: {}", "expected names below applications or kafka_streams, found neither"),
+        ("a: {applications: []}", "expected names below applications or kafka_streams, found neither"),
+        ("a: {kafka_streams: [x]}", "kafka_streams: Input should be a valid dictionary"),
+        ("a: {kafka_streams: {../x: {}}}", "is not a valid name"),
+        (
+            "a: {kafka_streams: {x: {state_dir: here}}}",
+            "x.state_dir: Value error, expected an absolute path, found 'here'",
+        ),
+        ("a: {kafka_streams: {x: {directory: /s}}}", "x.directory: Extra inputs are not permitted"),
+        ("a: {kafka_streams: {x: {shapes: /s}}}", "shapes is of no use without state_dir"),
+        ("a: {kafka_streams: {x: {verified_within_hours: soon}}}", "expected a duration such as"),
+        ("a: {kafka_streams: {x: {state_dir: /s, version: four}}}", "x.version: String should match pattern"),
+        ("a: {applications: [x], kafka_streams: {x: {}}}", "x is below applications and kafka_streams"),
+        ("a: {applications: [x]}\nb: {kafka_streams: {x: {}}}", "application x is in two environments, a and b"),
         ("a: {applications: [x], pool: y}", "pool: Extra inputs are not permitted"),
         ("a: {applications: [x], settings: {STATESTORE_POOL: y}}", "there is no setting STATESTORE_POOL"),
         ("a: {applications: [x], settings: {STATESTORE_REPORTS_DIR: y}}", "STATESTORE_REPORTS_DIR is one for all"),
@@ -159,6 +172,23 @@ def test_what_is_wrong_is_refused_with_what_was_expected(said, text, expected):
     said(text)
     with pytest.raises(InputError, match=re.escape(expected)):
         environments()
+
+
+def test_an_environment_can_list_applications_without_a_definition(said):
+    said(
+        "streams:\n  kafka_streams:\n    billing: {state_dir: /state, here_only: true, verified_within_hours: 2d}\n"
+        "    orders: {}\nboth:\n  applications: [shop]\n  kafka_streams: {sums: {state_dir: /s}}\n"
+    )
+    rest, streams, both = environments()
+    assert environment_of("billing") == streams
+    assert [each.has_definitions for each in (rest, streams, both)] == [True, False, True]
+    found = streams.kafka_streams["billing"]
+    assert (str(found.state_dir), found.here_only, found.verified_within_hours) == ("/state", True, 48)
+    assert KafkaStreamsApplication.model_validate_json(found.model_dump_json(exclude_defaults=True)) == found
+    assert streams.kafka_streams["orders"].state_dir is None
+    streams.require_undefined(["shop"])
+    with pytest.raises(InputError, match="billing is below kafka_streams, and the catalogue has its definition"):
+        streams.require_undefined(["shop", "billing"])
 
 
 def test_a_file_that_is_not_there_is_named(monkeypatch):

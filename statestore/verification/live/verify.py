@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 _PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 _ADVICE = "stop the application, then verify"
 _MARKERS = 2
-#: A task that moves, or whose store was wiped, has no directory for so long at most (s).
+#: Longest time (s) without a directory of a task that moves, or whose store was wiped.
 _GONE_S = 60.0
 #: Time (s) in which a locked store of a run that is not `--live` is looked at again.
 _CONFIRM_LOCKED_S = 30.0
@@ -291,7 +291,7 @@ def verify_live(
 
 
 def _look_again(watched: Sequence[_Watched], options: VerifyOptions) -> None:
-    """Look again at stores that are not confirmed, until they are, or the time is over."""
+    """Look again at stores whose findings are not confirmed, until they are confirmed or the time is over."""
     deadline = monotonic() + options.confirm_within_s
     pauses = iter(_PAUSES_S)
     pause = next(pauses)
@@ -313,7 +313,7 @@ def was_read(row: VerifyRow) -> bool:
 
 
 def of_locked(options: VerifyOptions) -> VerifyOptions:
-    """Return how stores are verified that were locked: in a short time, and without a proof if a sample was wanted."""
+    """Return the options for locked stores: a short time, and no proof if a sample was requested."""
     depth: Depth = "scan" if options.sample is not None else options.depth
     within_s = min(options.confirm_within_s, _CONFIRM_LOCKED_S)
     return replace(options, depth=depth, sample=None, confirm_within_s=within_s)

@@ -1,0 +1,200 @@
+"""Verification and restore of a Kafka Streams application without a definition, which the environment lists.
+
+Its stores are found as by the command: from its state directory, its topics, and what was recorded of them. The driver
+and the executors must see the directory. A verification takes the lock of a task for the time that it needs, or none if
+the application runs, and writes nothing but what it has found out about the stores (not with `live`).
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from pydantic import BaseModel, ConfigDict
+from pyspark.sql import SparkSession
+
+from statestore import clock
+from statestore.archive.archive import ArchiveSpec, archive_spec
+from statestore.cli import known_stores
+from statestore.cli import restore_selection as restoring
+from statestore.cli.selection import PartitionSelection, Where, choose
+from statestore.cli.verification import Piece, rows_without_work, verify_with
+from statestore.config import Settings
+from statestore.discovery.directories import tasks_in
+from statestore.discovery.partitions import FailedStore
+from statestore.environments import FILE, KafkaStreamsApplication
+from statestore.errors import InputError, StateStoreError, UnsharedStateError, of_os_error
+from statestore.kafka.topics import Topics
+from statestore.partition.spec import StorePartitionSpec
+from statestore.partition.verdict import locked
+from statestore.recovery.run import restore_specs, run_restore
+from statestore.reports import RestorePlanReport, RestoreReport, VerifyReport, VerifyRow
+from statestore.requests.restore import RestoreRequest
+from statestore.requests.verify import VerifyRequest
+from statestore.statedir.lock import is_writable
+from statestore.verification.acknowledged import with_acknowledged
+from statestore.verification.check import undetermined
+from statestore.verification.options import VerifyOptions
+from statestore.verification.report_row import report_row
+from statestore_jobs.entry import spark_session
+from statestore_jobs.parallel import run_each
+from statestore_jobs.shared_state import shared_state
+
+
+class _Rows(BaseModel):
+    """Rows of the store partitions that one Spark task verified."""
+
+    model_config = ConfigDict(frozen=True)
+
+    rows: tuple[VerifyRow, ...]
+
+
+def verify(
+    request: VerifyRequest, settings: Settings, application: KafkaStreamsApplication, run_id: str
+) -> VerifyReport:
+    """Verify the stores of the application while it runs, or after it was stopped.
+
+    If they cannot be found, the report has one row, which says why.
+    """
+    started_ms = clock.now_ms()
+    options = VerifyOptions.of(request, started_ms, run_bytes=settings.restore_run_bytes)
+    left_out: dict[str, str] = {}
+    try:
+        selection, topics, archive = _selection(request, settings, application)
+        # Locks may not be seen through a read-only mount.
+        live = request.live or not is_writable(selection.where.state_dir)
+        chosen = choose(selection, topics, without_lock="always" if live else "if locked")
+        specs = [spec.model_copy(update={"archive": archive}) for spec in chosen.specs]
+        rows = rows_without_work(chosen, topics)
+        if not specs and not rows:
+            raise InputError("nothing to verify: no store with a changelog was found")
+        run = partial(_in_spark, spark_session("verify"))
+        # It is expected to run, so its stores get as much time as with `live`.
+        verified = verify_with(run, specs, options, live=live, locked_options=options)
+        rows = [*with_acknowledged(verified, selection.where.state_dir), *rows]
+        left_out = chosen.without_rows
+        if not live:
+            known_stores.keep(chosen, selection.where.state_dir, rows, selection.archive)
+    except (InputError, OSError) as error:
+        cause = of_os_error(error) if isinstance(error, OSError) else error
+        rows = [undetermined(FailedStore(name, "-", cause)) for name in request.applications]
+    return VerifyReport(
+        run_id=run_id,
+        applications=request.applications,
+        started_ms=started_ms,
+        finished_ms=clock.now_ms(),
+        rows=tuple(rows),
+        left_out=left_out,
+    )
+
+
+def restore(
+    request: RestoreRequest, settings: Settings, application: KafkaStreamsApplication, run_id: str
+) -> RestoreReport | RestorePlanReport:
+    """Restore the stores of the application, which must be stopped.
+
+    Raises
+    ------
+    LockedError
+        If every store is in use; if only some are, their rows have this failure.
+    """
+    started_ms = clock.now_ms()
+    selection, topics, archive = _selection(request, settings, application, exists=False)
+    chosen = choose(selection, topics, certain=True)
+    stores = restoring.stores_to_restore(
+        chosen, topics, elsewhere=request.mode == "as-of", kafka_streams=application.version
+    )
+    stores = [store.model_copy(update={"archive": archive}) for store in stores]
+    specs = restore_specs(
+        stores,
+        request,
+        run_id,
+        run_bytes=settings.restore_run_bytes,
+        quarantine_s=settings.quarantine_days * 86_400,
+    )
+    spark = spark_session("restore")
+    with shared_state(spark, selection.where.state_dir):
+        report = run_restore(
+            specs,
+            request,
+            run_id,
+            partial(run_each, spark),
+            parallelism=spark.sparkContext.defaultParallelism,
+            reports_dir=settings.reports_dir,
+            started_ms=started_ms,
+        )
+    report = restoring.with_not_judged(report.model_copy(update={"applications": request.applications}), chosen)
+    if isinstance(report, RestoreReport) and request.mode != "as-of":
+        known_stores.keep(chosen, selection.where.state_dir, report.rows, archive)
+    return report
+
+
+def _selection(
+    request: VerifyRequest | RestoreRequest,
+    settings: Settings,
+    application: KafkaStreamsApplication,
+    *,
+    exists: bool = True,
+) -> tuple[PartitionSelection, Topics, ArchiveSpec | None]:
+    """Return what a request selects, the topics of the application, and its archive.
+
+    Parameters
+    ----------
+    exists
+        Refuse a state directory without tasks of the application.
+
+    Raises
+    ------
+    InputError
+        If the state directory is not listed, or has no tasks of the application.
+    """
+    (name,) = request.applications
+    if application.state_dir is None:
+        raise InputError(f"application {name}: the file of {FILE} has no state_dir for it. Add it")
+    if exists and not tasks_in(application.state_dir, name):
+        raise InputError(
+            f"{application.state_dir / name} on {socket.gethostname()} does not exist, or has no tasks. Mount the "
+            "state.dir of the application at this path on the machines of the driver and of all executors, or correct "
+            f"state_dir in the file of {FILE}"
+        )
+    servers = application.bootstrap_servers or settings.bootstrap_servers
+    topics = Topics(servers, settings.kafka_timeout_s)
+    archive = archive_spec(settings.archive, settings.archive_timeout_s, topics)
+    selection = PartitionSelection(
+        where=Where(servers, application.state_dir, settings.kafka_timeout_s),
+        applications=request.applications,
+        stores=request.stores,
+        numbers=request.partitions,
+        here_only=application.here_only,
+        guarantee="at_least_once" if application.at_least_once else "exactly_once_v2",
+        archive=known_stores.reachable(archive),
+        shapes=application.shapes,
+        leftovers=True,
+    )
+    return selection, topics, archive
+
+
+def _in_spark(
+    spark: SparkSession, pieces: Sequence[Piece], work: Callable[[Piece], list[VerifyRow]]
+) -> list[tuple[VerifyRow, ...]]:
+    """Verify each piece in a separate Spark task."""
+
+    def verify_piece(piece: Piece) -> _Rows:
+        _require_visible(piece.specs)
+        return _Rows(rows=tuple(work(piece)))
+
+    return [found.rows for found in run_each(spark, pieces, verify_piece, _Rows, _lost)]
+
+
+def _require_visible(specs: Sequence[StorePartitionSpec]) -> None:
+    for directory in {spec.state_dir / spec.application for spec in specs}:
+        if not directory.is_dir():
+            raise UnsharedStateError(
+                f"{directory} does not exist on {socket.gethostname()}, and the driver sees it. Mount one file system "
+                "at this path on the machines of the driver and of all executors"
+            )
+
+
+def _lost(piece: Piece, error: StateStoreError) -> _Rows:
+    return _Rows(rows=tuple(report_row(spec, locked(error), "scan") for spec in piece.specs))

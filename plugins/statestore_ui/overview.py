@@ -4,6 +4,9 @@ What is read, newest first: reports of `verify` and `process` until each applica
 all of it; reports of `restore`, `validate`, and `drill` until they have told of each store partition. What was removed
 from the definitions is not shown: what is no longer in the catalogue, and store partitions that a complete verification
 does not name any more.
+
+Kafka Streams applications without a definition are shown if an environment lists them, also if no report names them:
+one that was not looked at is never healthy.
 """
 
 from __future__ import annotations
@@ -11,21 +14,25 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from statestore.environments import FILE, DagName, dag_prefix, environments
+from statestore import clock
+from statestore.environments import FILE, DagName, KafkaStreamsApplication, dag_prefix, environments
 from statestore.errors import InputError
 from statestore.objects.path import Location
 from statestore.reports import Status
 from statestore_ui.metastore_files import Changing, Defined, defined, degraded, metastore_files
-from statestore_ui.partition_health import Newest, Standing, stand
+from statestore_ui.partition_health import Newest, Standing, not_verified, stand
 from statestore_ui.partition_pages import Pages, Partition
 from statestore_ui.recent import Recent
 from statestore_ui.report_files import Problem, ReportFile, ReportFiles, list_reports
-from statestore_ui.report_rows import Head, Key, Processed, Run
+from statestore_ui.report_rows import Head, Key, Processed, Run, Verified
+
+#: Applications without a definition, by name.
+Listed = Mapping[str, KafkaStreamsApplication]
 
 #: Reports of `restore` and of `validate` whose rows are read, if some store partitions are named by none of them.
 MOST_PARTIAL = 100
@@ -64,6 +71,8 @@ class Overviews:
         self._names = Changing("names.json", defined)
         self._health = Changing("degraded.json", degraded)
         self._passing = False
+        self._stale_at_ms: int | None = None
+        self._times_stale = 0
 
     def get(self, reports_dir: Location, data_docs_dir: Location) -> Overview:
         """Return the overview of now."""
@@ -78,13 +87,16 @@ class Overviews:
         self._listed = listed
         of_metastore = metastore_files(reports_dir)
         names, wrong = self._names.get(of_metastore), self._health.get(of_metastore)
-        dags, problem = _dags()
+        dags, streams, problem = _dags()
         problems = [*problems, *([] if problem is None else [problem])]
-        tag = sha256(repr((listed, problems, names, wrong, data_docs_dir, dags)).encode()).hexdigest()[:32]
+        if self._stale_at_ms is not None and clock.now_ms() >= self._stale_at_ms:
+            self._times_stale += 1
+        seen = (listed, problems, names, wrong, data_docs_dir, dags, streams, self._times_stale)
+        tag = sha256(repr(seen).encode()).hexdigest()[:32]
         if self._last is None or self._last.tag != tag or self._passing:
-            reading = _Reading(self.files, listed, problems, names)
+            reading = _Reading(self.files, listed, problems, names, streams)
             partitions = reading.partitions()
-            self._passing = reading.passing
+            self._passing, self._stale_at_ms = reading.passing, reading.stale_at_ms
             self.files.forget_others(listed)
             told = {**reading.summary(partitions), "degraded": wrong, "dags": dags}
             summary = json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode()
@@ -96,14 +108,15 @@ def _verifies_all(head: Head) -> bool:
     return head.dag_id is not None and DagName.parse(head.dag_id)[1:] == ("verify", "")
 
 
-def _dags() -> tuple[dict[str, Any], Problem | None]:
-    """Return what DAG ids are made of, and what is wrong with the settings that say it."""
+def _dags() -> tuple[dict[str, Any], Listed, Problem | None]:
+    """Return parts of DAG ids, applications that are listed without a definition, and a problem of these settings."""
     try:
         named = environments()[1:]
         of_applications = {application: each.name for each in named for application in sorted(each.applications)}
-        return {"prefix": dag_prefix(), "environments": of_applications}, None
+        streams = {name: found for each in named for name, found in sorted(each.kafka_streams.items())}
+        return {"prefix": dag_prefix(), "environments": of_applications}, streams, None
     except InputError as error:
-        return {"prefix": "", "environments": {}}, Problem(os.environ.get(FILE, ""), str(error))
+        return {"prefix": "", "environments": {}}, {}, Problem(os.environ.get(FILE, ""), str(error))
 
 
 class _Found(NamedTuple):
@@ -117,11 +130,18 @@ class _Reading:
     """One look at all reports."""
 
     def __init__(
-        self, files: ReportFiles, listed: list[ReportFile], problems: list[Problem], defined: Defined | None
+        self,
+        files: ReportFiles,
+        listed: list[ReportFile],
+        problems: list[Problem],
+        defined: Defined | None,
+        streams: Listed,
     ) -> None:
         self._files, self._listed, self._problems = files, listed, list(problems)
-        self._defined = defined
+        self._defined, self._streams = defined, streams
         self._as_of_ms: int | None = None
+        #: When the first row becomes too old to count as verified, ms since the epoch; None: never.
+        self.stale_at_ms: int | None = None
 
     @property
     def passing(self) -> bool:
@@ -151,6 +171,7 @@ class _Reading:
         drilled = self._partial("drill", keys)
         keys.update(restored, validated, drilled)
         written = self._written(verified.rows, processed.rows)
+        proven = self._proven(verified.rows)
         found = []
         for key in sorted(keys, key=_in_order):
             newest = Newest(
@@ -160,14 +181,36 @@ class _Reading:
                 _process(processed.rows, key),
                 written.get(key),
                 drilled.get(key),
+                proven.get(key),
             )
             if self._is_there(key, newest, verified.complete_ms.get(key[0], 0)):
-                found.append(Partition(*key, newest, stand(newest)))
-        return found
+                standing = self._with_age(key[0], newest, stand(newest))
+                found.append(Partition(*key, newest, standing, _starts(newest, self._streams.get(key[0]))))
+        return [*found, *self._not_looked_at({partition.application for partition in found})]
+
+    def _with_age(self, application: str, newest: Newest, standing: Standing) -> Standing:
+        """Return the standing of a store partition; one of a listed application is not verified if it is too old."""
+        streams = self._streams.get(application)
+        last_ms = [row.run.finished_ms for row in (newest.verify, newest.restore) if row is not None]
+        if streams is None or not last_ms:
+            return standing
+        within_ms = int(streams.verified_within_hours * 3_600_000)
+        stale_at_ms = max(last_ms) + within_ms
+        if clock.now_ms() >= stale_at_ms:
+            return not_verified(standing, within_ms, by_jobs=streams.state_dir is not None)
+        self.stale_at_ms = min(stale_at_ms, self.stale_at_ms or stale_at_ms)
+        return standing
+
+    def _not_looked_at(self, seen: Container[str]) -> Iterator[Partition]:
+        """Yield a placeholder for each listed application that no report names."""
+        for name, streams in self._streams.items():
+            if name not in seen:
+                standing = not_verified(None, 0, by_jobs=streams.state_dir is not None)
+                yield Partition(name, "-", "-", Newest(), standing, _starts(Newest(), streams))
 
     def _is_there(self, key: Key, newest: Newest, complete_ms: int) -> bool:
         """False for what was removed from the definitions since something was last heard of it."""
-        defined = self._defined
+        defined = None if key[0] in self._streams else self._defined
         if newest.verify is not None and (defined is None or defined.has(key[0], key[1])):
             return True
         last: Run = max((row.run for row in newest if row is not None), key=lambda run: run.finished_ms)
@@ -239,6 +282,24 @@ class _Reading:
                     found[key] = done
         return found
 
+    def _proven(self, verified: Mapping[Key, Verified]) -> dict[Key, Verified]:
+        """Return the newest proof of each store partition whose application runs, or is listed without a definition."""
+        asked = {key for key, row in verified.items() if row.live or key[0] in self._streams}
+        found = {key: verified[key] for key in asked if verified[key].proven}
+        left, bytes_ = asked - found.keys(), 0
+        if not left:
+            return found
+        applications = {key[0] for key in left}
+        for file, head in [*self._heads("verify")][:MOST_PARTIAL]:
+            bytes_ += file.size
+            if not left or bytes_ > MOST_PARTIAL_BYTES:
+                break
+            if applications.isdisjoint(head.applications) or (rows := self._rows(file, head)) is None:
+                continue
+            found |= {key: rows[key] for key in left if key in rows and rows[key].proven}
+            left -= found.keys()
+        return found
+
     def _heads(self, job: str) -> Iterator[tuple[ReportFile, Head]]:
         """Reports of the job, the one that finished last first; not the plans of restores, which did nothing."""
         heads = []
@@ -264,6 +325,17 @@ class _Reading:
 
 
 _CHANGED_BY_PROCESS = (Status.EMPTY, Status.MISSING, Status.LAGGING, Status.UNCLEAN, Status.CORRUPT)
+
+
+def _starts(newest: Newest, streams: KafkaStreamsApplication | None) -> tuple[str, ...] | None:
+    """Return the forms that make sense for a store partition: a running application is not restored."""
+    verify = newest.verify
+    runs = verify is not None and verify.live
+    if streams is None:
+        return ("verify", "process") if runs else None
+    if streams.state_dir is None:
+        return ()  # no job sees its stores
+    return ("verify",) if verify is None or runs else ("restore", "verify")
 
 
 def _add(found: dict[Key, Any], rows: Mapping[Key, Any], applications: set[str] | None) -> None:
@@ -297,14 +369,20 @@ def _numbers(task: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts) if all(part.isdecimal() and len(part) < 10 for part in parts) else ()
 
 
+#: Forms of the page, in the order of their buttons.
+_FORMS = ("restore", "verify", "process")
+
+
 def _summaries(partitions: list[Partition]) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
-    for application, _, _, newest, standing in partitions:
+    for application, _, _, newest, standing, starts in partitions:
         summary = found.get(application)
         if summary is None:
-            empty = {"partitions": 0, "lag": 0, "levels": {}, "statuses": {}, "verified_ms": None}
+            empty = {"partitions": 0, "lag": 0, "levels": {}, "statuses": {}, "verified_ms": None, "starts": []}
             summary = found[application] = {"application": application, **empty}
         _count(summary, newest, standing)
+        offered = {*summary["starts"], *(_FORMS if starts is None else starts)}
+        summary["starts"] = [name for name in _FORMS if name in offered]
     return list(found.values())
 
 

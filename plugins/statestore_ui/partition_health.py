@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple, get_args
 
 from statestore.advice import NO_ACTION, Situation, advice, of_action
+from statestore.clock import duration_text
 from statestore.reports import Action, Advice, Loss, Status
 from statestore_ui.report_rows import Drilled, Processed, Restored, Row, Run, Validated, Verified
 
@@ -36,10 +37,14 @@ _LEVELS: dict[Status, Level] = {
 }
 #: Words of the page's own: for store partitions that no verification has looked at since they were seen or restored.
 RESTORED, UNVERIFIED = "RESTORED", "UNVERIFIED"
+#: An application without a definition was not verified, or not recently enough.
+NOT_VERIFIED = "NOT VERIFIED"
 
 _NONE = NO_ACTION
 _VERIFY = "Verify the store: it has not been verified since. The DAG verify does this after each run of process."
 _END_CLEANLY = "Do not kill the application. Stop it cleanly, so that it writes its stores to disk."
+_START_VERIFY = "Read why the last run of the DAG verify did not look at it, or start the DAG."
+_START_SIDECAR = "Check that its sidecar runs, and that it writes its reports to the directory of reports."
 _RESTORE_AGAIN = "Read why the restore failed and remove the cause. Then start the restore again."
 _READ_DATA_DOCS = (
     "Read which expectation failed. If store and changelog differ, restore it in mode full with Rebuild healthy stores "
@@ -60,6 +65,8 @@ class Newest(NamedTuple):
     ----------
     written
         Of `process`: the newest row since the verification that has written to the store.
+    proven
+        Of `verify`, if the application runs or has no definition: the newest row with a proof.
     """
 
     verify: Verified | None = None
@@ -68,6 +75,7 @@ class Newest(NamedTuple):
     process: Processed | None = None
     written: Processed | None = None
     drill: Drilled | None = None
+    proven: Verified | None = None
 
 
 class Standing(NamedTuple):
@@ -104,7 +112,7 @@ _FINE_AND_JUDGED = _FINE._replace(judged=True)
 
 def stand(newest: Newest) -> Standing:
     """Join what all jobs have said of a store partition, by age."""
-    verify, restore, validate, process, written, _ = newest
+    verify, restore, validate, process, written, *_ = newest
     if (  # most are like this, and there are many
         verify is not None
         and verify.status is Status.OK
@@ -137,7 +145,7 @@ def stand(newest: Newest) -> Standing:
 
 def _state(newest: Newest) -> tuple[Standing, Row | None]:
     """Return how the store is, and what has replaced it last."""
-    verify, restore, _, process, written, _ = newest
+    verify, restore, _, process, written, *_ = newest
     found, since = Standing(UNVERIFIED, "busy", UNVERIFIED, _VERIFY, verified=False), None
     replaced: Row | None = None
     if verify is not None:
@@ -222,6 +230,24 @@ def _worse(found: Standing, level: Level, why: str, action: str) -> Standing:
     return found._replace(level=level, word=why, action=action, command=None, button=None)
 
 
+def not_verified(found: Standing | None, within_ms: int, *, by_jobs: bool) -> Standing:
+    """Return the standing of a store partition without a verification, or whose last one is too old.
+
+    Parameters
+    ----------
+    found
+        By the last verification; None: nothing was looked at.
+    by_jobs
+        Whether the DAG `verify` looks at it; otherwise only a sidecar does.
+    """
+    action = _START_VERIFY if by_jobs else _START_SIDECAR
+    if found is None:
+        detail = "It is listed as a Kafka Streams application, and no report has a row for it."
+        return Standing(NOT_VERIFIED, "warn", NOT_VERIFIED, action, detail, verified=False)
+    detail = f"It was {found.status} when it was last verified, more than {duration_text(within_ms / 1000)} ago."
+    return _worse(found, "warn", NOT_VERIFIED, action)._replace(detail=_lines(found.detail, detail))
+
+
 def _lines(*texts: str) -> str:
     return "\n".join(text for text in texts if text)
 
@@ -247,7 +273,9 @@ def shown(newest: Newest, standing: Standing) -> dict[str, Any]:
         "detail": standing.detail,
         **_offsets(newest, standing),
     }
-    verify, restore, validate, process, _, drill = newest
+    verify, restore, validate, process, _, drill, proven = newest
+    if proven is not None:
+        row["proven_ms"] = proven.run.finished_ms
     if verify is not None:
         row["verify"] = {"run": verify.run, "depth": verify.depth or None}
         row["loss"] = None if verify.loss is None or verify.loss is Loss.NONE else verify.loss

@@ -19,13 +19,20 @@ _QUESTIONS = 8
 
 
 class Partition(NamedTuple):
-    """One store partition, and what the page says of it."""
+    """One store partition, and what the page says of it.
+
+    Attributes
+    ----------
+    starts
+        Names of the forms that make sense for it; None: all.
+    """
 
     application: str
     store: str
     task: str
     newest: Newest
     standing: Standing
+    starts: tuple[str, ...] | None = None
 
     @property
     def label(self) -> str:
@@ -131,6 +138,10 @@ class Pages:
         rows, runs, numbers = [], list[dict[str, Any]](), dict[int, int]()
         for partition in answer.partitions[offset : offset + limit]:
             row = shown(partition.newest, partition.standing)
+            if partition.starts is not None:
+                row["starts"] = list(partition.starts)
+                if row.get("button") not in partition.starts:
+                    row.pop("button", None)
             for run in runs_of(row):
                 if id(run) not in numbers:
                     numbers[id(run)] = len(runs)

@@ -70,6 +70,8 @@ class Verified(NamedTuple):
     restore_point: dict[str, Any] | None
     advice: dict[str, Any] | None = None
     kill_risk: str = ""
+    live: bool = False
+    proven: bool = False
 
 
 class Restored(NamedTuple):
@@ -183,6 +185,11 @@ class _Advice(TypedDict):
     button: NotRequired[str | None]
 
 
+class _Contents(TypedDict):
+    offsets: NotRequired[list[tuple[Int64, Int64]]]
+    partition_offsets: NotRequired[list[tuple[Int64, Int64, Int64]]]
+
+
 class _VerifyRow(_Names):
     status: Status
     action: Action
@@ -197,6 +204,8 @@ class _VerifyRow(_Names):
     restore_point: NotRequired[_RestorePoint | None]
     advice: NotRequired[_Advice | None]
     kill_risk: NotRequired[str]
+    live: NotRequired[bool]
+    contents: NotRequired[_Contents | None]
 
 
 class _RestoreRow(_Names):
@@ -268,6 +277,14 @@ def _key(row: Any) -> Key:
     return sys.intern(row["application"]), sys.intern(row["store"]), sys.intern(row["task"])
 
 
+#: A row with one of these statuses, and offsets whose rows it equals, is a proof.
+_INTACT = (Status.PROVEN, Status.OK)
+
+
+def _has_proof(contents: _Contents | None) -> bool:
+    return contents is not None and bool(contents.get("offsets") or contents.get("partition_offsets"))
+
+
 def _verified(rows: list[_VerifyRow], run: Run) -> Iterator[tuple[Key, Verified]]:
     for row in rows:
         yield (
@@ -287,6 +304,8 @@ def _verified(rows: list[_VerifyRow], run: Run) -> Iterator[tuple[Key, Verified]
                 row.get("restore_point"),  # type: ignore[arg-type]  # as it is sent
                 row.get("advice"),  # type: ignore[arg-type]
                 row.get("kill_risk", ""),
+                row.get("live", False),
+                row["status"] in _INTACT and _has_proof(row.get("contents")),
             ),
         )
 

@@ -17,7 +17,7 @@ from statestore_ui.report_rows import Run
 from statestore.advice import Situation, Target, advice
 from statestore.errors import MetastoreDegradedError
 from statestore.metastore.definition_files import parse_definitions
-from statestore.reports import Failure, RestorePlanReport, RestorePlanRow, RestorePoint, Status, write_report
+from statestore.reports import Contents, Failure, RestorePlanReport, RestorePlanRow, RestorePoint, Status, write_report
 from tests.ui.made_reports import T0, names, restored, validated, verify_row
 
 DEFINITIONS = """\
@@ -506,3 +506,97 @@ def test_a_report_with_a_number_that_is_none_is_left_out_and_named(reports, show
 def test_a_task_id_that_nobody_has_made_is_shown(reports, show):
     reports.verify([verify_row(), verify_row(store="totals").model_copy(update={"task": "0_" + "1" * 5000})])
     assert len(show()["rows"]) == 2
+
+
+# -- Kafka Streams applications without a definition -------------------------------------------------------------------
+
+
+LISTED = """\
+streams:
+  kafka_streams:
+    shop: {state_dir: /var/lib/kafka-streams, verified_within_hours: %s}
+    orders: {}
+"""
+#: So many hours that the reports of these tests are young.
+EVER = 1_000_000
+
+
+@pytest.fixture
+def listed(tmp_path, monkeypatch, reports):
+    """List applications, in a reports directory whose catalogue has none of them."""
+    remember(reports.directory, parse_definitions(DEFINITIONS.replace("shop", "another"), "definitions"))
+
+    def write(hours: float = EVER) -> None:
+        (tmp_path / "environments.yaml").write_text(LISTED % hours)
+        monkeypatch.setenv("STATESTORE_ENVIRONMENTS", str(tmp_path / "environments.yaml"))
+
+    write()
+    return write
+
+
+def test_an_application_that_was_not_looked_at_is_never_healthy(show, listed):
+    orders, shop = show()["rows"]
+    assert [(row["application"], row["store"], row["task"]) for row in (orders, shop)] == [
+        ("orders", "-", "-"),
+        ("shop", "-", "-"),
+    ]
+    assert {(row["word"], row["level"]) for row in (orders, shop)} == {("NOT VERIFIED", "warn")}
+    assert "sidecar" in orders["action"]
+    assert "the DAG verify" in shop["action"]
+    assert (orders["starts"], shop["starts"]) == ([], ["verify"])
+    assert show()["dags"]["environments"] == {"orders": "streams", "shop": "streams"}
+
+
+def test_a_row_that_is_too_old_is_not_healthy(reports, show, listed):
+    reports.verify([verify_row(status=Status.PROVEN, live=True)], 1)
+    before = show()
+    assert [row["word"] for row in before["rows"] if row["application"] == "shop"] == ["PROVEN"]
+    listed(1)
+    after = show()
+    (row,) = [row for row in after["rows"] if row["application"] == "shop"]
+    assert (row["word"], row["level"], row["status"]) == ("NOT VERIFIED", "warn", "PROVEN")
+    assert "It was PROVEN when it was last verified, more than 1h ago." in row["detail"]
+    assert after["tag"] != before["tag"]
+
+
+def test_a_row_becomes_too_old_without_another_report(reports, show, listed, monkeypatch):
+    reports.verify([verify_row(status=Status.PROVEN, live=True)], 1)
+    listed(1)
+    now = T0
+    monkeypatch.setattr("statestore.clock.now_ms", lambda: now)
+    assert [row["word"] for row in show()["rows"] if row["application"] == "shop"] == ["PROVEN"]
+    now = T0 + 2 * 3_600_000
+    assert [row["word"] for row in show()["rows"] if row["application"] == "shop"] == ["NOT VERIFIED"]
+
+
+@pytest.mark.parametrize("kind", ["scheduled", ""])
+def test_reports_of_the_dag_and_of_a_sidecar_need_no_definition(reports, show, listed, kind):
+    reports.verify([verify_row(0, Status.PROVEN, live=True), verify_row(1, Status.DIVERGED, live=True)], 1, kind=kind)
+    first, second = (row for row in show()["rows"] if row["application"] == "shop")
+    assert (first["word"], first["level"], first["starts"]) == ("PROVEN", "good", ["verify"])
+    assert (second["word"], second["level"], second["starts"]) == ("DIVERGED", "bad", ["verify"])
+
+
+def test_a_stopped_application_can_be_restored_and_one_of_a_sidecar_cannot(reports, show, listed):
+    step = advice(Situation.DAMAGED, Target("shop", "orders", "0_0"))
+    damaged = [verify_row(0, Status.CORRUPT, advice=step, application=name) for name in ("orders", "shop")]
+    reports.verify(damaged, 1)
+    orders, shop = show()["rows"]
+    assert (shop["button"], shop["starts"]) == ("restore", ["restore", "verify"])
+    assert ("button" in orders, orders["starts"]) == (False, [])
+    assert [each["starts"] for each in show()["applications"]] == [[], ["restore", "verify"]]
+
+
+def test_the_last_proof_is_named_until_the_next_one(reports, show, listed):
+    proof = {"contents": Contents(store_rows=1, offsets=((5, 5),)), "live": True}
+    reports.verify([verify_row(0, Status.PROVEN, **proof)], 1, kind="")
+    reports.verify([verify_row(0, Status.IN_USE, live=True), verify_row(1, Status.IN_USE, live=True)], 2)
+    first, second = (row for row in show()["rows"] if row["application"] == "shop")
+    assert first["proven_ms"] == T0 + 60_000
+    assert "proven_ms" not in second
+
+
+def test_what_an_environment_no_longer_lists_is_gone(reports, show, listed, monkeypatch):
+    reports.verify([verify_row(status=Status.PROVEN, live=True)], 1)
+    monkeypatch.delenv("STATESTORE_ENVIRONMENTS")
+    assert show()["rows"] == []

@@ -104,7 +104,7 @@ function Applications({ data, filter, set, now, onStart }) {
         h(
           "div",
           { className: "ss-buttons" },
-          STARTS.map(([dag, name]) =>
+          STARTS.filter(([dag]) => each.starts.includes(dag)).map(([dag, name]) =>
             h("button", { key: dag, className: "ss-button ss-small", "aria-label": `${name} ${each.application}`, onClick: () => onStart(dag, { application: each.application }) }, `${name}…`),
           ),
         ),
@@ -150,5 +150,5 @@ const Empty = () =>
       h("li", null, "Turn on the DAG ", dagLink("process"), ", or start it manually: it reads the input and fills the stores."),
       h("li", null, "Turn on the DAG ", dagLink("verify"), ": it follows process, and starts restore if a store must be rebuilt."),
     ),
-    h("p", null, "For a Kafka Streams application, point ", h("code", null, "STATESTORE_STATE_DIR"), " at its state directory, define its stores, and start verify."),
+    h("p", null, "To see a Kafka Streams application, list its name and state directory in the file of ", h("code", null, "STATESTORE_ENVIRONMENTS"), ", and start verify of its environment. It needs no definition, and keeps running."),
   );

@@ -4,7 +4,7 @@ import { drills, history, url } from "./data.js";
 import { Ago, Badge, RunLink, duration, h, number, size, took } from "./parts.js";
 import { DRILLS, Plot, VERIFICATIONS } from "./plot.js";
 import { PROVEN_COLOURS, label } from "./table.js";
-import { StartButton } from "./start-button.js";
+import { StartButton, offers } from "./start-button.js";
 
 const { useEffect, useRef, useState } = globalThis.React;
 
@@ -26,8 +26,10 @@ export function Panel({ row, restoring, now, onClose, onStart }) {
       "p",
       { className: "ss-buttons" },
       !progress && row.button && h(StartButton, { row, name: row.button, primary: true, onStart }),
-      ["restore", "verify", "process"].filter((name) => progress || name !== row.button).map((name) => h(StartButton, { key: name, row, name, onStart })),
+      ["restore", "verify", "process"].filter((name) => offers(row, name) && (progress || name !== row.button)).map((name) => h(StartButton, { key: name, row, name, onStart })),
     ),
+    row.proven_ms && h("p", null, "Rows last proven ", h(Ago, { ms: row.proven_ms, now }), "."),
+    row.verify && row.starts && !row.proven_ms && h("p", null, "Rows not proven yet: verify at depth deep."),
     h("dl", null, facts(row).map(([name, value]) => [h("dt", { key: name }, name), h("dd", { key: `${name}=` }, value)])),
     row.restore_point && h(RestorePoint, { point: row.restore_point, now }),
     row.drill && h(Drill, { drill: row.drill, now }),

@@ -10,8 +10,15 @@ const FORMS = {
   reseed: ["Reseed…", "rewrite", (row) => ({ what: "reseed", application: row.application, stores: [row.store] })],
 };
 
-/** What a form is filled in with for one store partition. */
-const onlyThis = (row) => ({ application: row.application, stores: [row.store], partitions: [Number(row.task.split("_").pop())] });
+/** What a form is filled in with for one store partition; a row without a task stands for the application. */
+function onlyThis(row) {
+  if (row.task === "-") return { application: row.application };
+  const partition = Number(row.task.split("_").pop());
+  return { application: row.application, stores: [row.store], partitions: Number.isNaN(partition) ? [] : [partition] };
+}
+
+/** Whether a form makes sense for a store partition. */
+export const offers = (row, name) => row.starts === undefined || row.starts.includes(name);
 
 export function StartButton({ row, name, primary, small, title, onStart }) {
   const [text, dag, fill] = FORMS[name];

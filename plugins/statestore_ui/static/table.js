@@ -1,7 +1,7 @@
 // The table of store partitions. Only the rows that can be seen are in the page, so 100,000 scroll as lightly as ten.
 
 import { url } from "./data.js";
-import { StartButton } from "./start-button.js";
+import { StartButton, offers } from "./start-button.js";
 import { Ago, Badge, Bar, RunLink, h, number, stop } from "./parts.js";
 
 const { useEffect, useRef, useState } = globalThis.React;
@@ -88,6 +88,7 @@ function Proven({ row, now }) {
 }
 
 function RestoreButton({ row, onStart }) {
+  if (!offers(row, "restore")) return null;
   const name = row.button === "reseed" ? "reseed" : "restore";
   const title = `${name === "reseed" ? "Reseed" : "Restore"} ${label(row)}`;
   return h(StartButton, { row, name, small: true, title, onStart });

@@ -1,6 +1,6 @@
 """The guide docs/kafka-streams.md, as it is written: its topology runs in Kafka Streams, its commands on the stores.
 
-The steps follow the page: verify, lose the directory, pre-build, warm, take over, and go back.
+The steps follow the page: verify, verify while it runs, lose the directory, pre-build, warm, take over, and go back.
 """
 
 from __future__ import annotations
@@ -209,6 +209,12 @@ def test_each_step_of_the_guide_does_what_it_says(example: Example) -> None:
     assert set(restored) == {0}
     for text in example.commands("Verify its stores"):
         assert "MISSING" not in example.bash(text)
+
+    [live] = example.commands("Verify it while it runs")
+    with example.running():
+        scanned, proven = (example.bash(line) for line in live.splitlines())
+    assert scanned.count("│ IN_USE ") == 4
+    assert proven.count("│ PROVEN ") == 4
 
     example.lose()
     plan, restore, verify, by_hand = example.commands("Pre-build its stores")

@@ -243,12 +243,13 @@ def expected(killed: Killed, spec: StorePartitionSpec, required: Mapping[int, bo
         Offset after the last record.
     """
     return {
-        segment: _expected(killed, segment, max(flushed_sequences(directory).values(), default=0), required, end)
+        segment: expected_at(killed, segment, max(flushed_sequences(directory).values(), default=0), required, end)
         for segment, directory in databases(spec).items()
     }
 
 
-def _expected(killed: Killed, segment: int, flushed: int, required: Mapping[int, bool], end: int) -> Expected:
+def expected_at(killed: Killed, segment: int, flushed: int, required: Mapping[int, bool], end: int) -> Expected:
+    """Return the expected result for a database that has the writes up to a sequence number on disk."""
     own = [one for one, of in zip(killed.puts, killed.segments, strict=True) if of == segment]
     sequences = [at for at, of in zip(killed.sequences, killed.segments, strict=True) if of == segment]
     rows: dict[bytes, int] = {}

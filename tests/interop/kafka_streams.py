@@ -131,6 +131,8 @@ class Command(NamedTuple):
         `halt` is for `KafkaStreams.die`.
     headers
         The record's: what a store with headers keeps.
+    unlogged
+        The value is put as it is stored, without the changelog; not into a versioned store.
     """
 
     store: str
@@ -143,6 +145,7 @@ class Command(NamedTuple):
     op: Literal["put", "put_if_absent", "delete", "get", "halt"] = "put"
     partition: int = 0
     headers: tuple[tuple[str, bytes | None], ...] = ()
+    unlogged: bool = False
 
 
 class StorePartition(NamedTuple):
@@ -207,9 +210,9 @@ class Driver:
 
     @contextmanager
     def running(
-        self, arguments: Sequence[str], *, main: str = "Driver", deadline_s: float = _RUN_S
+        self, arguments: Sequence[str], *, main: str = "Driver", deadline_s: float = _RUN_S, killed: bool = False
     ) -> Iterator[ServiceProcess]:
-        """Start it, and wait at the end of the block for its own, which must be a good one.
+        """Start it, and wait at the end of the block for its own, which must be a good one; or kill it there.
 
         The first run leaves an archive of the classes that it has loaded: the later ones take half as long to start.
         """
@@ -225,7 +228,8 @@ class Driver:
         ]
         argv = [self.java, *options, "-cp", self.classpath, main, *arguments]
         argv += ["--timeout-s", str(_RUN_S)] if main == "Driver" else []
-        with _running(self.processes, name, argv, self.directory / f"{name}.log", deadline_s + _EXIT_S) as service:
+        log = self.directory / f"{name}.log"
+        with _running(self.processes, name, argv, log, deadline_s + _EXIT_S, killed=killed) as service:
             yield service
         if partial.exists():
             partial.replace(archive)
@@ -408,8 +412,22 @@ class KafkaStreams:
         commands: Iterable[Command],
         *,
         config: Mapping[str, str] | None = None,
-    ) -> Iterator[None]:
+        notes: Path | None = None,
+        killed: bool = False,
+        joins: bool = False,
+    ) -> Iterator[ServiceProcess]:
         """Do the commands in order and commit, and run on in the block; at its end all input is processed.
+
+        Parameters
+        ----------
+        config
+            Further settings of Kafka Streams.
+        notes
+            File for the sequence number of the database after each command (`java/Notes.java`).
+        killed
+            Kill the JVM (SIGKILL) at the end of the block.
+        joins
+            Other instances run, too: none of the input need be processed at the beginning or the end.
 
         Raises
         ------
@@ -419,10 +437,13 @@ class KafkaStreams:
         self.send(commands)
         done = self._driver.directory / f"{uuid4().hex}.done"
         arguments, _ = self._arguments("write", state_dir, stores, config)
-        with self._driver.running([*arguments, "--while", str(done)]) as service:
+        arguments += ["--while", str(done), *(["--notes", str(notes)] if notes else [])]
+        arguments += ["--joins", "true"] if joins else []
+        with self._driver.running(arguments, killed=killed) as service:
             wait_until(done.exists, _RUN_S, f"{service.name} to do its work", service)
-            yield
-            done.unlink()
+            yield service
+            if not killed:
+                done.unlink()
 
     def shapes(self, stores: Sequence[Store], *, driver: Driver | None = None) -> str:
         """Return what `java/StoreShapes.java` prints of the application's topology."""
@@ -473,11 +494,15 @@ class KafkaStreams:
 
 @contextmanager
 def _running(
-    processes: Processes, name: str, argv: Sequence[str], log_path: Path, deadline_s: float
+    processes: Processes, name: str, argv: Sequence[str], log_path: Path, deadline_s: float, *, killed: bool = False
 ) -> Iterator[ServiceProcess]:
     service = processes.start(name, argv, os.environ, log_path)
     try:
         yield service
+        if killed:
+            service.kill()
+            service.wait()
+            return
         # Any other exit code is an error that shows the end of the log.
         wait_until(lambda: service.poll() == 0, deadline_s, f"{name} to do its work", service)
     finally:

@@ -7,12 +7,14 @@ import java.nio.charset.StandardCharsets;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.function.Function;
 import java.util.stream.Collectors;
 import org.apache.kafka.common.header.Headers;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.kstream.internals.SessionWindow;
+import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.processor.api.Processor;
 import org.apache.kafka.streams.processor.api.ProcessorContext;
 import org.apache.kafka.streams.processor.api.Record;
@@ -28,15 +30,16 @@ import org.apache.kafka.streams.state.ValueAndTimestamp;
 import org.apache.kafka.streams.state.ValueTimestampHeaders;
 import org.apache.kafka.streams.state.VersionedKeyValueStore;
 import org.apache.kafka.streams.state.WindowStore;
+import org.apache.kafka.streams.state.internals.WrappedStateStore;
 
 /**
  * Does to the stores what each input record says, in JSON; bytes are hexadecimal, times are milliseconds.
  *
  * <pre>{"op": "put" | "put_if_absent" | "delete" | "get" | "halt", "store": name, "key": hex,
- *  "value": hex or null, "value_timestamp": ms or null (then the record's), "start": ms, "end": ms}</pre>
+ *  "value": hex or null, "value_timestamp": ms or null (then the record's), "start": ms, "end": ms, "unlogged": true}</pre>
  *
  * Windows have a start, sessions a start and an end. Key-value stores know all four operations; windows, sessions and
- * versioned stores put, delete and get; stores with headers keep those of the input record. What a get returns is
+ * versioned stores put, delete and get; an unlogged value is put as it is stored, without the changelog; stores with headers keep those of the input record. What a get returns is
  * dropped: it is there for the migration that it causes. A halt ends the JVM in the middle of its transaction, as
  * SIGKILL does. If its value names a file, it does so only while there is this file, which it deletes.
  */
@@ -44,9 +47,11 @@ final class CommandProcessor implements Processor<byte[], byte[], Void, Void> {
     private static final ObjectMapper JSON = new ObjectMapper();
 
     private final Map<String, StoreSpec> stores;
+    private final Optional<Notes> notes;
     private ProcessorContext<Void, Void> context;
 
-    CommandProcessor(List<StoreSpec> stores) {
+    CommandProcessor(List<StoreSpec> stores, Optional<Notes> notes) {
+        this.notes = notes;
         this.stores = stores.stream().collect(Collectors.toMap(StoreSpec::name, Function.identity()));
     }
 
@@ -71,6 +76,11 @@ final class CommandProcessor implements Processor<byte[], byte[], Void, Void> {
             return;
         }
         Bytes key = Bytes.wrap(hex(command.required("key")));
+        if (command.path("unlogged").asBoolean()) {
+            unlogged(context.getStateStore(store.name()), key, hex(command.path("value")), command.path("start").asLong(),
+                command.path("end").asLong());
+            return;
+        }
         byte[] value = op.equals("delete") ? null : hex(command.path("value"));
         long timestamp = command.path("value_timestamp").asLong(record.timestamp());
         switch (store.kind()) {
@@ -118,6 +128,24 @@ final class CommandProcessor implements Processor<byte[], byte[], Void, Void> {
                     session(plain, op, session, value);
                 }
             }
+        }
+        long time = command.path(store.kind() == StoreSpec.Kind.SESSION ? "end" : "start").asLong();
+        notes.ifPresent(found -> found.note(context.getStateStore(store.name()), time));
+    }
+
+    /** Put a value, as it is stored, into the store on disk that another one wraps: it does not come into the changelog. */
+    @SuppressWarnings("unchecked")
+    private static void unlogged(StateStore store, Bytes key, byte[] value, long start, long end) {
+        StateStore found = store;
+        while (!found.getClass().getSimpleName().startsWith("RocksDB")) {
+            found = ((WrappedStateStore<?, ?, ?>) found).wrapped();
+        }
+        if (found instanceof WindowStore<?, ?> window) {
+            ((WindowStore<Bytes, byte[]>) window).put(key, value, start);
+        } else if (found instanceof SessionStore<?, ?> session) {
+            ((SessionStore<Bytes, byte[]>) session).put(new Windowed<>(key, new SessionWindow(start, end)), value);
+        } else {
+            ((KeyValueStore<Bytes, byte[]>) found).put(key, value);
         }
     }
 

@@ -4,6 +4,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Properties;
 import java.util.concurrent.Callable;
 import java.util.concurrent.TimeoutException;
@@ -34,7 +35,8 @@ import org.apache.kafka.streams.state.KeyValueStore;
  * see GlobalStores); --dsl twice, the topics of a stream and of a table (see DslTopology); --join twice, the topics of two
  * streams (see JoinTopology). --as-of says times at which versioned stores are asked. Everything is one thread, exactly once, and without tables and
  * streams one sub-topology; a table's changelog is its topic. With --while FILE it
- * writes that file when its work is done, runs on until somebody deletes the file, and has then processed all input.
+ * writes that file when its work is done, runs on until somebody deletes the file, and has then processed all input. With
+ * --notes FILE it notes sequence numbers (see Notes). With --joins true, other instances run, too: it waits for no input.
  */
 public final class Driver implements AutoCloseable {
     private static final long POLL_MS = 20;
@@ -112,7 +114,8 @@ public final class Driver implements AutoCloseable {
         optimized.put(StreamsConfig.TOPOLOGY_OPTIMIZATION_CONFIG, StreamsConfig.REUSE_KTABLE_SOURCE_TOPICS);
         Topology topology = builder.build(optimized);
         topology.addSource("input", flags.one("--input"));
-        topology.addProcessor("commands", () -> new CommandProcessor(stores), "input");
+        Optional<Notes> notes = flags.all("--notes").stream().findFirst().map(path -> new Notes(Path.of(path)));
+        topology.addProcessor("commands", () -> new CommandProcessor(stores, notes), "input");
         stores.stream().filter(store -> !store.generated()).forEach(store ->
             topology.addStateStore(store.builder(flags.settings("--changelog-config")), "commands"));
         return topology;
@@ -136,11 +139,17 @@ public final class Driver implements AutoCloseable {
         }
         tasks += joined.isEmpty() ? 0 : admin.partitions(joined.get(0));
         int expected = tasks;
-        admin.forgetDeadMembers();
+        boolean joins = !flags.all("--joins").isEmpty();
+        if (!joins) {
+            admin.forgetDeadMembers();
+        }
         streams.start();
-        await("every task to run", () -> streams.state() == KafkaStreams.State.RUNNING
-            && streams.metadataForLocalThreads().stream()
-                .mapToInt(thread -> thread.activeTasks().size()).sum() == expected);
+        await("every task to run", () -> streams.state() == KafkaStreams.State.RUNNING && (joins
+            || streams.metadataForLocalThreads().stream()
+                .mapToInt(thread -> thread.activeTasks().size()).sum() == expected));
+        if (joins) {
+            return;
+        }
         process();
         for (String store : globals) {
             GlobalStores.report(streams, store, restored.ofAllPartitions(store), output);
@@ -169,10 +178,12 @@ public final class Driver implements AutoCloseable {
         await("tables to have asked and answered each other", admin::hasCommittedForeignKeyJoins);
     }
 
-    private void runOn(Path file) throws Exception {
+    private void runOn(Path file, Flags flags) throws Exception {
         Files.createFile(file);
         await(file + " to be deleted", () -> Files.notExists(file));
-        process();
+        if (flags.all("--joins").isEmpty()) {
+            process();
+        }
     }
 
     private void await(String what, Callable<Boolean> condition) throws Exception {
@@ -215,7 +226,7 @@ public final class Driver implements AutoCloseable {
                 driver.run(flags, output);
             }
             for (String file : flags.all("--while")) {
-                driver.runOn(Path.of(file));
+                driver.runOn(Path.of(file), flags);
             }
             if (flags.command().equals("crash")) {
                 Runtime.getRuntime().halt(0);

@@ -12,7 +12,7 @@ store that is still the old one refuses to work, and the next attempt replaces w
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,14 +24,14 @@ from statestore.bulk.routing import routing_of
 from statestore.changelog.topic_settings import changelog_config
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.changelogs import changelog_spec
-from statestore.errors import InputError, RebuildError, StateStoreError
+from statestore.errors import InputError, StateStoreError
 from statestore.kafka.topics import Topic, Topics
 from statestore.model import StoreFormat, TopicPartition, changelog_number, later_changelog
-from statestore.partition.inspection import inspect
 from statestore.partition.replacement import clear_built
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.disk_space import disk_needed, free_bytes
 from statestore.rewrite.changelog_writing import (
+    ChangelogPart,
     fence,
     final_settings,
     kept_settings,
@@ -40,6 +40,7 @@ from statestore.rewrite.changelog_writing import (
     surplus,
     write_changelog,
 )
+from statestore.rewrite.examination import known_position
 from statestore.rewrite.journal import (
     NewTopic,
     Rewrite,
@@ -64,7 +65,6 @@ from statestore.rewrite.staged_stores import (
     whole_restore,
 )
 from statestore.statedir.record import read_record
-from statestore.stores.open import build_store
 from statestore.verification.kernels import numbers_in
 
 _log = logging.getLogger(__name__)
@@ -257,7 +257,7 @@ class Adoption:
                 before=before,
                 before_id=None if former is None else former.topic_id,
                 before_format=of.stores[0].store.format,
-                positions=tuple(listed(_position(store)) for store in of.stores),
+                positions=tuple(listed(known_position(store)) for store in of.stores),
             )
         journal = RewriteJournal(**self._spec.rewrite._asdict(), started_ms=self._spec.started_ms, topics=topics)
         write_journal(self._first.state_dir, journal)
@@ -309,7 +309,10 @@ class Adoption:
         rows = {of.name: of.rows for of in self._spec.stores}
         for name, new in journal.topics.items():
             parts = [store for store in stores if store.partition.topic == name]
-            given = [(store, _with_values(rows[new.store], store)) for store in parts]
+            given = [
+                ChangelogPart(store, _with_values(rows[new.store], store), new.position(store.task.partition) or {})
+                for store in parts
+            ]
             written = write_changelog(self._topics, name, journal.started_ms, given)
             digests |= {store.partition: digest for store, digest in zip(parts, written, strict=True)}
         return digests
@@ -397,20 +400,3 @@ def _require_live(of: NewRows) -> None:
                 f"{of.definition.retention_ms} ms, counted from the latest row of their partition: a store does not "
                 f"keep them. Leave out rows of {kind.segment_time} before {oldest}. Nothing was changed"
             )
-
-
-def _position(store: StorePartitionSpec) -> Mapping[TopicPartition, int] | None:
-    """Return the input that the live store's rows are of; None: it cannot be told."""
-    seen = inspect(store)
-    if not seen.present:
-        return {}
-    if seen.trouble is not None:
-        return None
-    opened = build_store(store.store)
-    try:
-        opened.init(store.context(read_only=True))
-        return opened.position()
-    except RebuildError:
-        return None
-    finally:
-        opened.close(clean=False)

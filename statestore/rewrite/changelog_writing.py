@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import NamedTuple
@@ -134,6 +134,7 @@ class NewChangelogWriter:
     """Writes the rows of one store as records of a changelog, some of them ahead of what is acknowledged.
 
     Records with headers, and those for brokers that only librdkafka can speak to, are written one by one.
+    Call `flush` or `end` last.
 
     Parameters
     ----------
@@ -143,21 +144,28 @@ class NewChangelogWriter:
         Timestamp (ms) of records whose rows tell none.
     compress
         Compress records, as tasks do.
+    ending
+        Partitions whose last record is held back: `end` writes it, or `last` returns it.
     """
 
     def __init__(
-        self, store: StorePartitionSpec, topic: str, max_batch_bytes: int, started_ms: int, *, compress: bool = True
+        self,
+        store: StorePartitionSpec,
+        topic: str,
+        max_batch_bytes: int,
+        started_ms: int,
+        *,
+        compress: bool = True,
+        ending: Collection[int] = (),
     ) -> None:
         self._store, self._topic, self._started_ms = store, topic, started_ms
+        self._max_batch_bytes, self._ending = max_batch_bytes, ending
         servers, timeout_s = store.bootstrap_servers, store.kafka_timeout_s
         self._columns: ColumnProducer | None = None
-        self._writer: AtLeastOnceWriter | None = None
+        self._single: AtLeastOnceWriter | None = None
         if can_fetch(client_config(servers)) and not store.store.values.keeps_headers:
             self._columns = ColumnProducer(servers, topic, timeout_s, max_batch_bytes, compress=compress)
-        else:
-            name = f"rewrite of {store.application}/{store.store.name}"
-            self._writer = AtLeastOnceWriter(servers, name, timeout_s, max_batch_bytes)
-            self._writer.begin()
+        self._held: dict[int, Records] = {}
         self._unacknowledged = 0
 
     def write(self, partition: int, rows: pa.RecordBatch, digest: Digest) -> None:
@@ -171,32 +179,84 @@ class NewChangelogWriter:
         form = form_of(self._store.store)
         records = form.records(self._store, rows, self._started_ms)
         form.add_expected(digest, self._store, rows, records)
-        if self._columns is not None:
-            self._columns.produce(partition, records.keys, records.values, records.timestamps)
-        elif self._writer is not None:
-            produce(self._writer, self._topic, partition, records)
         self._unacknowledged += bytes_of(rows)
+        if partition in self._ending and len(records.keys):
+            if (before := self._held.get(partition)) is not None:
+                self._produce(partition, before)
+            self._held[partition] = records
+        else:
+            self._produce(partition, records)
         if self._unacknowledged >= _UNACKNOWLEDGED_BYTES:
             self.flush()
 
+    def _produce(self, partition: int, records: Records) -> None:
+        if self._columns is not None and records.headers is None:
+            self._columns.produce(partition, records.keys, records.values, records.timestamps)
+        else:
+            produce(self._writer, self._topic, partition, records)
+
+    @property
+    def _writer(self) -> AtLeastOnceWriter:
+        if self._single is None:
+            store, name = self._store, f"rewrite of {self._store.application}/{self._store.store.name}"
+            servers, timeout_s = store.bootstrap_servers, store.kafka_timeout_s
+            self._single = AtLeastOnceWriter(servers, name, timeout_s, self._max_batch_bytes)
+            self._single.begin()
+        return self._single
+
+    def last(self, partition: int) -> Records | None:
+        """Write the records of a partition that are held back, except the last one, and return it, if there is one."""
+        if (records := self._held.pop(partition, None)) is None:
+            return None
+        others, last = records.cut(len(records.keys) - 1)
+        self._produce(partition, others)
+        return last
+
+    def end(self, partition: int, position: Mapping[TopicPartition, int]) -> None:
+        """Write the records of a partition that are held back, and wait for all; the last one gets a position.
+
+        Parameters
+        ----------
+        position
+            Input offsets that the rows of the partition reflect. Empty: unknown.
+        """
+        last = self.last(partition)
+        self.flush()
+        if last is not None:
+            self._produce(partition, last.with_position(position))
+            self.flush()
+
     def flush(self) -> None:
-        """Wait until all are acknowledged."""
+        """Wait until all are acknowledged, except those that are held back."""
         if self._columns is not None:
             self._columns.flush()
-        if self._writer is not None:
-            self._writer.flush()
+        if self._single is not None:
+            self._single.flush()
         self._unacknowledged = 0
 
     def close(self) -> None:
         """Give back what it holds."""
-        if self._writer is not None:
-            self._writer.close()
+        if self._single is not None:
+            self._single.close()
 
 
-def write_changelog(
-    topics: Topics, topic: str, started_ms: int, parts: Iterable[tuple[StorePartitionSpec, Iterable[pa.RecordBatch]]]
-) -> list[Digest]:
+class ChangelogPart(NamedTuple):
+    """Rows of a store partition, and the input offsets that they reflect; empty: unknown."""
+
+    store: StorePartitionSpec
+    rows: Iterable[pa.RecordBatch]
+    position: Mapping[TopicPartition, int]
+
+
+def logged_position(store: StorePartitionSpec, position: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+    """Return the position that a store's changelog can carry: none if its rows would get it (`Outgoing`)."""
+    return {} if store.store.values.keeps_headers else position
+
+
+def write_changelog(topics: Topics, topic: str, started_ms: int, parts: Iterable[ChangelogPart]) -> list[Digest]:
     """Write the rows of store partitions, each to the partition of its number; return the digests of what they give.
+
+    The last record of each partition has the position in its headers, as the last change of a task's commit.
 
     Raises
     ------
@@ -205,15 +265,16 @@ def write_changelog(
     """
     parts = list(parts)
     limit = int(topics.topic_configs([topic])[topic]["max.message.bytes"])
-    writer = NewChangelogWriter(parts[0][0], topic, limit, started_ms)
+    ending = {part.store.task.partition for part in parts if logged_position(part.store, part.position)}
+    writer = NewChangelogWriter(parts[0].store, topic, limit, started_ms, ending=ending)
     digests = []
     with closing(writer), keep_connections():
-        for store, batches in parts:
+        for store, batches, position in parts:
             digest = Digest(store.store.values)
             for batch in batches:
                 writer.write(store.task.partition, batch, digest)
                 kill_switch.reached("rewrite, batch sent")
-            writer.flush()
+            writer.end(store.task.partition, position)
             kill_switch.reached("rewrite, partition written")
             digests.append(digest)
     return digests

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from statestore.discovery.older_versions import shown_layout
-from statestore.errors import InputError
+from statestore.errors import InputError, RebuildError
 from statestore.model import TopicPartition
 from statestore.partition.advice import reseed_refused
 from statestore.partition.inspection import inspect
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Status
 from statestore.rewrite.rows import Contents, survey
-from statestore.stores.open import opened
+from statestore.stores.open import build_store, opened
 from statestore.verification.check import check
 from statestore.verification.options import VerifyOptions
 
@@ -118,6 +118,23 @@ def require_caught_up(store: StorePartitionSpec, why: str) -> None:
             f"{store.store_partition} is {found.status}: {found.detail}. Expected a store that has all of its "
             f"changelog. {why}; `statestore verify` says what to do. Nothing was changed"
         )
+
+
+def known_position(store: StorePartitionSpec) -> Mapping[TopicPartition, int] | None:
+    """Return the input that the live store's rows are of; None: it cannot be told."""
+    seen = inspect(store)
+    if not seen.present:
+        return {}
+    if seen.trouble is not None:
+        return None
+    opened = build_store(store.store)
+    try:
+        opened.init(store.context(read_only=True))
+        return opened.position()
+    except RebuildError:
+        return None
+    finally:
+        opened.close(clean=False)
 
 
 _WHOLE = "A changelog can only be rewritten from intact stores, and from every partition of them; nothing was changed"

@@ -103,6 +103,8 @@ class WritePart(NamedTuple):
         Timestamp (ms) of records whose rows tell none.
     compress
         Compress the records.
+    ending
+        New partitions whose last record is returned instead of written.
     """
 
     part: SourcePart
@@ -111,15 +113,39 @@ class WritePart(NamedTuple):
     first_live: tuple[int, ...]
     started_ms: int
     compress: bool
+    ending: tuple[int, ...] = ()
+
+
+class LastRecord(BaseModel):
+    """The last record of a new partition, which is not written yet."""
+
+    model_config = ConfigDict(frozen=True, ser_json_bytes="base64", val_json_bytes="base64")
+
+    partition: int
+    key: bytes
+    value: bytes | None
+    timestamp: int
+
+    @property
+    def record(self) -> tuple[int, bytes, bytes | None, int]:
+        """Partition, key, value, and timestamp (ms)."""
+        return self.partition, self.key, self.value, self.timestamp
 
 
 class Written(BaseModel):
-    """Records written to each new partition: number of rows, and their digest."""
+    """Records for each new partition: number of rows, and their digest.
+
+    Attributes
+    ----------
+    held
+        Records among them that are not written yet.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     rows: tuple[int, ...]
     digests: tuple[str, ...]
+    held: tuple[LastRecord, ...] = ()
 
 
 def survey_part(part: SourcePart) -> Surveyed:
@@ -208,6 +234,18 @@ def counted(store: StorePartitionSpec, parts: Sequence[Surveyed], into: int) -> 
     )
 
 
+def last_with_rows(parts: Sequence[Surveyed], first_live: Sequence[int]) -> list[int | None]:
+    """Return for each new partition the index of the last part that has live rows for it; None: none has any."""
+    bounds = np.array(first_live, np.int64)
+    result: list[int | None] = [None] * len(bounds)
+    for index, part in enumerate(parts):
+        for segment, found in part.rows.items():
+            live = (np.array(found) > 0) & (segment >= bounds) & (segment >= part.first_live)
+            for number in np.flatnonzero(live).tolist():
+                result[number] = index
+    return result
+
+
 def write_part(work: WritePart) -> Written:
     """Write the live rows of a store partition to the new changelog, and wait until they are acknowledged.
 
@@ -219,7 +257,9 @@ def write_part(work: WritePart) -> Written:
     part, store = work.part, work.part.store
     digests = [Digest(store.store.values) for _ in range(part.into)]
     bounds = np.array(work.first_live, np.int64)
-    writer = NewChangelogWriter(store, work.topic, work.max_batch_bytes, work.started_ms, compress=work.compress)
+    limit, compress, ending = work.max_batch_bytes, work.compress, work.ending
+    writer = NewChangelogWriter(store, work.topic, limit, work.started_ms, compress=compress, ending=ending)
+    held = []
     with closing(writer), keep_connections():
         for segment, batch in stored_rows(store, int(bounds.min())) if store.live.exists() else ():
             places, _ = _places(part, batch)
@@ -233,10 +273,16 @@ def write_part(work: WritePart) -> Written:
                 rows = batch.slice(ends[number], ends[number + 1] - ends[number])
                 writer.write(int(number), rows, digests[number])
             kill_switch.reached("rewrite, batch sent")
+        for to in ending:
+            if (last := writer.last(to)) is not None:
+                ((key,), (value,), (timestamp,)) = last.keys.to_pylist(), last.values.to_pylist(), last.timestamps
+                held.append(LastRecord(partition=to, key=key, value=value, timestamp=timestamp))
         writer.flush()
     kill_switch.reached("rewrite, partition written")
     return Written(
-        rows=tuple(digest.rows for digest in digests), digests=tuple(digest.hexdigest() for digest in digests)
+        rows=tuple(digest.rows for digest in digests),
+        digests=tuple(digest.hexdigest() for digest in digests),
+        held=tuple(held),
     )
 
 

@@ -13,16 +13,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
 from statestore import kill_switch
 from statestore.changelog.input_offsets import input_offsets, keep_offsets
 from statestore.changelog.topic_settings import changelog_config
 from statestore.discovery.changelogs import changelog_spec
 from statestore.errors import InputError, StateStoreError, StoreCorruptedError
+from statestore.formats.position import position_headers
 from statestore.kafka.connection_pool import keep_connections
 from statestore.kafka.groups import GroupOffset, commit_offsets, committed_offsets
 from statestore.kafka.topics import Topic, Topics
+from statestore.kafka.writer import AtLeastOnceWriter
 from statestore.model import TopicPartition, is_repartition_topic
 from statestore.partition.grouping import by_store
 from statestore.partition.spec import StorePartitionSpec
@@ -34,6 +36,7 @@ from statestore.rewrite.changelog_writing import (
     fence,
     final_settings,
     kept_settings,
+    logged_position,
     make_changelog,
     require_written,
 )
@@ -57,11 +60,13 @@ from statestore.rewrite.journal import (
 )
 from statestore.rewrite.new_application import discard, require_no_more, require_unused
 from statestore.rewrite.partitioned import (
+    LastRecord,
     SourcePart,
     Surveyed,
     WritePart,
     Written,
     counted,
+    last_with_rows,
     survey_part,
     write_part,
 )
@@ -432,15 +437,24 @@ class Repartition:
             limit = int(configs[topic]["max.message.bytes"])
             # What is in another cluster is not asked.
             compress = self._elsewhere or compresses(self._topics, self._by_store[store.name])
-            for part, seen in zip(self._by_store[store.name], self._surveyed[store.name], strict=True):
+            positions = self._logged_positions(store.name)
+            parts = list(zip(self._by_store[store.name], self._surveyed[store.name], strict=True))
+            # The part that writes the last rows of a new partition returns the last one, which gets the position.
+            ending = last_with_rows([seen for _, seen in parts], store.counted.first_live)
+            for number, (part, seen) in enumerate(parts):
                 bounds = tuple(max(bound, seen.first_live) for bound in store.counted.first_live)
-                work.append(WritePart(self._part(part), topic, limit, bounds, journal.started_ms, compress))
+                ends = tuple(to for to, last in enumerate(ending) if last == number and positions[to])
+                write = WritePart(self._part(part), topic, limit, bounds, journal.started_ms, compress, ends)
+                work.append(write)
         found = iter(self._run(work, write_part, Written))
         result = {}
         for store in self.plan.stores:
-            digests = Digests(store.after, self._by_store[store.name][0])
+            digests, held = Digests(store.after, self._by_store[store.name][0]), list[LastRecord]()
             for _ in self._by_store[store.name]:
-                digests.add(next(found))
+                written = next(found)
+                digests.add(written)
+                held += written.held
+            self._write_last(store.name, held)
             if (rows := digests.rows) != store.counted.rows:
                 raise StoreCorruptedError(
                     f"{self._source}/{store.name} had {store.counted.rows} rows for the new partitions, and {rows} "
@@ -449,6 +463,27 @@ class Repartition:
             result[store.name] = digests
         kill_switch.reached("rewrite, all written")
         return result
+
+    def _logged_positions(self, name: str) -> list[Mapping[TopicPartition, int]]:
+        """Return the positions that the new changelogs of a store carry, by partition."""
+        subtopology = self._by_store[name][0].task.subtopology
+        return [
+            logged_position(store, self._positions(subtopology, number))
+            for number, store in enumerate(self._new.stores[name])
+        ]
+
+    def _write_last(self, name: str, held: Sequence[LastRecord]) -> None:
+        """Write the last record of each partition of a store's new changelog, with the position of its rows."""
+        if not held:
+            return
+        store, positions = self._new.stores[name][0], self._logged_positions(name)
+        writer = AtLeastOnceWriter(store.bootstrap_servers, f"rewrite of {self._source}/{name}", store.kafka_timeout_s)
+        with closing(writer):
+            writer.begin()
+            for number, key, value, timestamp in (last.record for last in held):
+                headers = position_headers(positions[number])
+                writer.produce(store.partition.topic, key, value, timestamp, number, headers)
+            writer.flush()
 
     def _build(self, journal: RewriteJournal, written: Mapping[str, Digests]) -> list[MadeStore]:
         """Build the new stores task by task, several at a time; each goes into its place when its rows are right."""

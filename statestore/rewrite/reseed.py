@@ -29,6 +29,7 @@ from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.disk_space import disk_needed, free_bytes
 from statestore.recovery.staging import Staging
 from statestore.rewrite.changelog_writing import (
+    ChangelogPart,
     fence,
     final_settings,
     make_changelog,
@@ -281,7 +282,7 @@ class Reseed:
         return journal
 
     def _write_records(self, journal: RewriteJournal) -> list[Digest]:
-        parts = [(part.store, _live_rows(part)) for part in self._parts]
+        parts = [ChangelogPart(part.store, _live_rows(part), part.position) for part in self._parts]
         digests = write_changelog(self._topics, self._store.partition.topic, journal.started_ms, parts)
         for part, digest in zip(self._parts, digests, strict=True):
             if digest.rows != part.contents.rows:

@@ -6,7 +6,7 @@ tells nothing, as each key comes once. What the versions of a versioned store be
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -23,11 +23,13 @@ from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError
 from statestore.formats.headers_value import Headers
 from statestore.formats.offsets import STATUS_CLOSED
+from statestore.formats.position import position_headers
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES, UNKNOWN_TIMESTAMP
 from statestore.formats.value_format import ValueFormat
 from statestore.kafka.key_partitions import partitions_of_keys
 from statestore.kinds.kind import by_form
 from statestore.kinds.segment_directories import segment_start
+from statestore.model import TopicPartition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.rewrite.row_stage import RowStage
 from statestore.rewrite.version_rows import (
@@ -64,6 +66,18 @@ class Records(NamedTuple):
     timestamps: Int64s
     headers: Sequence[Headers] | None
     unknown_times: int
+
+    def cut(self, count: int) -> tuple[Records, Records]:
+        """Return the first `count` records of a store without headers, and the others."""
+        first, others = (
+            self._replace(keys=self.keys[part], values=self.values[part], timestamps=self.timestamps[part])
+            for part in (slice(count), slice(count, None))
+        )
+        return first, others
+
+    def with_position(self, position: Mapping[TopicPartition, int]) -> Records:
+        """Return the records of a store without headers, each with a position; without any, if it is unknown."""
+        return self._replace(headers=[position_headers(position)] * len(self.keys)) if position else self
 
 
 class Misplaced(NamedTuple):

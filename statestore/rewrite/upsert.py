@@ -9,7 +9,7 @@ when its task next opens it. Rows that were written are the same when they are w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
@@ -17,20 +17,21 @@ import numpy as np
 import pyarrow as pa
 
 from statestore import kill_switch
+from statestore.changelog.last_records import last_position
 from statestore.changelog.topic_settings import append_time_refused
 from statestore.errors import InputError, RetryError, StateStoreError
 from statestore.kafka.topics import Topics
 from statestore.kafka.writer import TransactionalWriter
-from statestore.model import transactional_id
+from statestore.model import TopicPartition, transactional_id
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import restore
 from statestore.recovery.spec import RestoreSpec
 from statestore.reports import Failure, Status, VerifyRow, WriteRow
 from statestore.requests.restore import RestoreRequest
-from statestore.rewrite.changelog_writing import produce
-from statestore.rewrite.examination import require_rewritable
+from statestore.rewrite.changelog_writing import logged_position, produce
+from statestore.rewrite.examination import known_position, require_rewritable
 from statestore.rewrite.row_stage import RowStage, remove_abandoned, require_rows
-from statestore.rewrite.rows import form_of, require_single_keys
+from statestore.rewrite.rows import Records, form_of, require_single_keys
 from statestore.statedir.swap import locked_task
 from statestore.verification.check import check
 from statestore.verification.options import VerifyOptions
@@ -216,11 +217,21 @@ def _write(spec: UpsertSpec, store: StorePartitionSpec) -> WriteRow:
     deletes = 0
     try:
         writer.init()
+        position = logged_position(store, _position(store))
         writer.begin()
+        held: Records | None = None
         for batch in _batches(spec, store):
-            _produce(spec, store, writer, batch)
+            for records in _records(spec, store, batch):
+                if held is not None:
+                    produce(writer, *store.partition, held)
+                held = records
             deletes += batch.column(1).null_count
             kill_switch.reached("upsert, batch sent")
+        assert held is not None, "a partition is chosen because it gets rows"
+        if position:
+            others, held = held.cut(len(held.keys) - 1)
+            produce(writer, *store.partition, others)
+        produce(writer, *store.partition, held.with_position(position))
         last = writer.flush()[store.partition]
         writer.commit()
         kill_switch.reached("upsert, committed")
@@ -233,11 +244,18 @@ def _write(spec: UpsertSpec, store: StorePartitionSpec) -> WriteRow:
     return _row(store, puts=spec.rows.rows(store.task.partition) - deletes, deletes=deletes, last=last)
 
 
-def _produce(spec: UpsertSpec, store: StorePartitionSpec, writer: TransactionalWriter, batch: pa.RecordBatch) -> None:
-    topic, number = store.partition
+def _records(spec: UpsertSpec, store: StorePartitionSpec, batch: pa.RecordBatch) -> Iterator[Records]:
     form = form_of(store.store)
     puts, deleted = form.split(batch)
     if puts.num_rows:
-        produce(writer, topic, number, form.records(store, puts, spec.started_ms))
+        yield form.records(store, puts, spec.started_ms)
     if count := len(deleted):
-        writer.produce_many(topic, number, deleted.to_pylist(), [None] * count, [spec.started_ms] * count)
+        yield Records(deleted, pa.nulls(count, pa.binary()), np.full(count, spec.started_ms), None, 0)
+
+
+def _position(store: StorePartitionSpec) -> Mapping[TopicPartition, int]:
+    """Return the input offsets that the changelog reflects: appended rows change nothing in them. Empty: unknown."""
+    if check(store, VerifyOptions("offsets")).healthy:
+        return known_position(store) or {}
+    (log,) = Topics(store.bootstrap_servers, store.kafka_timeout_s).log_ranges([store.partition]).values()
+    return last_position(store.bootstrap_servers, store.partition, log, store.kafka_timeout_s)

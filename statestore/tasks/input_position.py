@@ -110,6 +110,8 @@ def _position_of_stores(spec: TaskSpec, stores: TaskStores, log: LogRange) -> Co
         raise _refused(spec, Situation.INPUT_SENT_ON, f"{missing}; positions do not show what was sent")
     if unknown := [name for name in holding if positions[name] is None]:
         unpositioned = f"changelog records without positions were replayed into {', '.join(unknown)}"
+        if kept := [name for name in unknown if stores.by_name[name].layout.keeps_headers]:
+            unpositioned += f"; a changelog of rows with headers has no positions ({', '.join(kept)})"
         raise _refused(spec, Situation.INPUT_POSITION_UNKNOWN, f"{missing}; {unpositioned}")
     if not log.start <= least <= log.high_watermark:
         beyond = f"the stores continue at {least}, but the log has {log.start} to {log.high_watermark}"

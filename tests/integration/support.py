@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from confluent_kafka.admin import AdminClient
 
+from statestore import clock
 from statestore.changelog.topic_settings import OFFSETS_CONFIG, changelog_config
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
@@ -36,6 +37,7 @@ from statestore.tasks.spec import TaskSpec
 from statestore.tasks.stream_task import run_task
 from statestore.verification.check import verify
 from statestore.verification.options import Depth, VerifyOptions
+from tests.integration import broker
 from tests.integration.broker import T0, Row, consume, create_topic, produce, settle, unique
 from tests.oracle.rows import fold
 
@@ -265,6 +267,13 @@ class Application:
         admin = AdminClient({"bootstrap.servers": self.servers})
         admin.delete_consumer_groups([self.name])[self.name].result(60)
 
+    def forget_offsets(self) -> None:
+        """Lose the group's offsets, and the topic that keeps them."""
+        self.forget_group()
+        topic = input_offsets_topic(self.name)
+        broker.delete_topic(self.servers, topic)
+        broker.create_topic(self.servers, topic, self.partitions, OFFSETS_CONFIG)
+
     def set_group_offset(self, offset: int) -> None:
         """Commit an input offset as kafka-consumer-groups --reset-offsets does: without metadata."""
         commit_offsets(self.servers, self.name, {TopicPartition(self.input, 0): GroupOffset(offset)})
@@ -354,6 +363,13 @@ class Application:
         row = restore(self.restore_spec(mode, **how))
         assert row.failure is None, row.failure
         return row
+
+    def rebuilt_position(self, partition: int = 0) -> dict[TopicPartition, int]:
+        """Rebuild a store from all of its changelog, and return its position."""
+        request = RestoreRequest(mode="full", force=True)
+        row = restore(RestoreSpec(self.store_spec(partition), request, f"rebuilt-{clock.now_ms()}", 1 << 24))
+        assert row.failure is None, row.failure
+        return self.position(partition)
 
     @property
     def live(self) -> Path:

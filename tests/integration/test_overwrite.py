@@ -35,8 +35,8 @@ ROWS = {key: b"7" for key in KEYS[:15]}
 class Overwritable:
     """An application of a catalogue, with two tasks, that has processed something."""
 
-    def __init__(self, servers: str, directory: Path, *, processed: bool = True) -> None:
-        self.app = Application(servers, directory, partitions=2)
+    def __init__(self, servers: str, directory: Path, *, processed: bool = True, **settings: Any) -> None:
+        self.app = Application(servers, directory, partitions=2, **settings)
         self.first = self.app.definition
         self.write = Overwriting(servers, unique("service"), self.app.name, STORE, self.app.state_dir, ROWS)
         register(servers, self.first, service_id=self.write.service_id)

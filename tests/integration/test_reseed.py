@@ -141,6 +141,8 @@ def test_a_deleted_changelog_is_written_anew_and_processing_counts_on(lost: Lost
     lost.assert_whole(rows)
     assert lost.recorded != before
     assert lost.positions() == positions
+    lost.prepare()
+    assert [lost.app.rebuilt_position(task) for task in lost.tasks] == positions
     for task, found in enumerate(rows):
         with pytest.raises(InputError, match=f"A rewrite wrote the offsets 0 to {len(found) - 1} as the rows"):
             point_range(lost.app.store_spec(task), AsOf(offset=0))

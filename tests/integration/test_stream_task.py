@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from statestore.changelog.topic_settings import OFFSETS_CONFIG
 from statestore.definitions.fields import Engine
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import FencedError, StateStoreError
@@ -22,7 +21,7 @@ from statestore.formats import checkpoint_file
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.kafka.groups import GroupOffset, commit_offsets
 from statestore.kafka.topics import Topics
-from statestore.model import TopicPartition, input_offsets_topic
+from statestore.model import TopicPartition
 from statestore.recovery import tail
 from statestore.reports import Action, Status
 from statestore.statedir.lock import locked
@@ -261,19 +260,11 @@ def test_a_store_is_not_known_whole_where_another_task_has_logged_since_the_last
 # -- input offsets ------------------------------------------------------------------------------------------------
 
 
-def _forget_offsets(application: Application) -> None:
-    """Lose the group's offsets, and the topic that keeps them."""
-    application.forget_group()
-    topic = input_offsets_topic(application.name)
-    broker.delete_topic(application.servers, topic)
-    broker.create_topic(application.servers, topic, application.partitions, OFFSETS_CONFIG)
-
-
 @pytest.mark.behaviour("R17")
 def test_r17_group_offset_missing_with_state_stops_and_changes_nothing(application: Application) -> None:
     application.process(INPUT)
     contents, log = application.contents(), consume(application.servers, application.changelog)
-    _forget_offsets(application)
+    application.forget_offsets()
     application.send(LATER)
     assert f"{application.input}-0" in application.fails("InputOffsetError")
     assert (application.contents(), consume(application.servers, application.changelog)) == (contents, log)
@@ -281,7 +272,7 @@ def test_r17_group_offset_missing_with_state_stops_and_changes_nothing(applicati
 
 def test_r17_group_offset_missing_with_the_state_lost_on_disk_stops_too(application: Application) -> None:
     application.process(INPUT)
-    _forget_offsets(application)
+    application.forget_offsets()
     shutil.rmtree(application.state_dir)
     application.send(LATER)
     application.fails("InputOffsetError")
@@ -292,7 +283,7 @@ def test_r17_group_offset_missing_with_the_state_lost_on_disk_stops_too(applicat
 @pytest.mark.behaviour("R17")
 def test_r17_processing_goes_on_from_the_stores_position_when_told_to(application: Application) -> None:
     application.process(INPUT)
-    _forget_offsets(application)
+    application.forget_offsets()
     application.send(LATER)
     assert application.run().failure is not None
     row = application.run(resume_from_position=True)
@@ -303,7 +294,7 @@ def test_r17_processing_goes_on_from_the_stores_position_when_told_to(applicatio
 @pytest.mark.behaviour("R17")
 def test_r17_a_store_that_has_all_of_the_input_needs_no_offset(application: Application) -> None:
     application.process(INPUT)
-    _forget_offsets(application)
+    application.forget_offsets()
     row = application.run()
     assert (row.failure, row.records_in) == (None, 0)
     application.process(LATER)
@@ -361,7 +352,7 @@ def test_r17_rows_that_were_replayed_have_the_position_of_their_log(
         assert (row.failure, row.stores[0].commits) == (None, 0), "a replay's commits are none of the task's"
         assert row.restored >= 4
     assert application.position() == {TopicPartition(application.input, 0): len(INPUT) - 1}
-    _forget_offsets(application)
+    application.forget_offsets()
     application.send(LATER)
     row = application.run(resume_from_position=True)
     assert (row.failure, row.records_in) == (None, len(LATER))
@@ -379,7 +370,7 @@ def test_r17_a_log_that_ends_without_a_position_cannot_be_gone_on_from(
     if guarantee == "exactly_once_v2":  # at least once, tasks log no positions
         transaction(application.servers, application.changelog, [(b"z", b"1")])  # nor does another program
         broker.settle(application.servers, application.changelog)
-    _forget_offsets(application)
+    application.forget_offsets()
     application.send(LATER)
     shutil.rmtree(application.state_dir)
     log = consume(application.servers, application.changelog)
@@ -397,7 +388,7 @@ def test_r17_a_store_that_the_last_commits_did_not_change_holds_no_input_back(
     application = Application(bootstrap_servers, tmp_path, processor="count_and_keep_first", stores=stores)
     application.process([(b"a", b"1")])
     application.process([(b"a", b"2"), (b"a", b"3")], T0 + 100)
-    _forget_offsets(application)
+    application.forget_offsets()
     row = application.run(resume_from_position=True)
     assert (row.failure, row.records_in) == (None, 0)
     assert application.contents()[b"a"].value == b"3"

@@ -1,0 +1,23 @@
+"""The last record of a partition of a log, which is looked for from the end."""
+
+from __future__ import annotations
+
+from statestore.changelog.reader import ChangelogReader
+from statestore.kafka.topics import LogRange
+from statestore.model import TopicPartition
+
+_FIRST_LOOK, _LONGER = 64, 16
+
+
+def last_position(
+    bootstrap_servers: str, where: TopicPartition, log: LogRange, timeout_s: float
+) -> dict[TopicPartition, int]:
+    """Return the position in the headers of the last committed record; empty if it has none, or there is no record."""
+    end, look = log.last_stable, _FIRST_LOOK
+    while end > log.start:
+        start = max(log.start, log.last_stable - look)
+        with ChangelogReader(bootstrap_servers, where, stall_timeout_s=timeout_s) as reader:
+            if any([batch.num_rows for batch in reader.read(start, end)]):
+                return reader.position
+        end, look = start, look * _LONGER
+    return {}

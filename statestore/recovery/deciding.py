@@ -109,10 +109,15 @@ def _require_approved(spec: RestoreSpec, made: Plan) -> None:
         With what it would do besides.
     """
     if spec.approved is not None and (why := bolder(made, plan_of(spec.approved))) is not None:
-        raise InputError(
-            f"{spec.store.store_partition} is not restored: the approved plan no longer holds, because {why}. Show the "
-            "plan again with a dry run, and approve that one"
-        )
+        raise no_longer_approved(spec, why)
+
+
+def no_longer_approved(spec: RestoreSpec, why: str) -> InputError:
+    """Return the error of a restore whose approved plan no longer holds."""
+    return InputError(
+        f"{spec.store.store_partition} is not restored: the approved plan no longer holds, because {why}. Show the "
+        "plan again with a dry run, and approve that one"
+    )
 
 
 def plan_of(row: RestorePlanRow) -> Plan:

@@ -26,6 +26,7 @@ from statestore.partition.restore_points import judged_snapshots
 from statestore.partition.snapshots import publish_row, unlike
 from statestore.partition.spec import StorePartitionSpec
 from statestore.partition.verdict import Verdict
+from statestore.recovery.deciding import no_longer_approved
 from statestore.recovery.disk_space import free_bytes, require_disk_for_snapshot
 from statestore.recovery.full import Built
 from statestore.recovery.restore_progress import RestoreProgressWriter
@@ -202,14 +203,11 @@ def _require_accepted(spec: RestoreSpec, chosen: _Chosen) -> None:
         )
 
 
-def _require_approved(spec: RestoreSpec, chosen: _Chosen) -> None:
+def _require_approved_snapshot(spec: RestoreSpec, chosen: _Chosen) -> None:
     """Refuse another snapshot than that of the approved plan."""
     name = str(chosen.snapshot.name)
     if spec.approved is not None and (spec.approved.failure is not None or spec.approved.snapshot != name):
-        raise InputError(
-            f"{spec.store.store_partition} is not restored: the approved plan no longer holds, because it would now "
-            f"start from snapshot {name}. Show the plan again with a dry run, and approve that one"
-        )
+        raise no_longer_approved(spec, f"it would now start from snapshot {name}")
 
 
 def _put_in_place(
@@ -223,7 +221,7 @@ def _put_in_place(
         failed: StateStoreError | None = None
         for chosen in _chosen(spec, last):
             _require_accepted(spec, chosen)
-            _require_approved(spec, chosen)
+            _require_approved_snapshot(spec, chosen)
             try:
                 built, keys = _build(spec, chosen.snapshot, progress)
                 break

@@ -285,11 +285,11 @@ class TaskStore:
         Returns
         -------
         Plan or None
-            What is done.
+            The plan for the store.
         Verdict
-            How the store is.
+            The store's status, with the evidence.
         RebuildLoss
-            What a rebuild from its log would lose.
+            The loss by a rebuild from its log.
         """
         spec = on_this_disk(self._spec)
         disk = disk._replace(known=disk.known._replace(in_memory=not self.store.persistent))

@@ -153,7 +153,7 @@ class UnloggedTaskStore(TaskStore):
         found = self.store.committed_offset(self.changelog)
         return None if found is None or found < 0 else found
 
-    # -- at work --------------------------------------------------------------------------------------------------
+    # -- commits --------------------------------------------------------------------------------------------------
 
     def prepare(self, position: Mapping[TopicPartition, int]) -> int | None:
         """Prepare the next commit; return its number, or None if the store was not changed."""

@@ -511,7 +511,7 @@ def test_a_log_that_is_cut_after_the_store_was_judged_is_judged_again(
 
     monkeypatch.setattr("statestore.recovery.sources.log.require_disk", cut_once)  # just before it is read
     row = restore(whole.restore_spec(accept_loss=accept_loss))
-    if moment == "made anew":  # what would be lost must be accepted for the new topic
+    if moment == "made anew":  # the user must accept the loss again, for the new topic
         assert (row.outcome, row.failure and row.failure.kind) == ("failed", "ChangelogReplacedError")
         assert whole.live.exists()
     elif accept_loss:

@@ -127,14 +127,19 @@ def test_verify_never_says_ok(bootstrap_servers: str, tmp_path: Path, depth: Any
     assert application.fails("RebuildError")
 
 
+def killed_at(application: Application, directory: Path, point: str) -> Path:
+    """Kill a process at a point of its commit of a record; return where the commits of its store are."""
+    application.send([(b"a", b"3")])
+    Child([application.task_spec()], directory / "marks", kill=Kill(point)).killed()
+    return application.task_spec().paths.commits(STORE)
+
+
 @pytest.mark.behaviour("U3", "U6")
 def test_commits_in_files_are_part_of_what_is_verified(bootstrap_servers: str, tmp_path: Path) -> None:
     application = unlogged(bootstrap_servers, tmp_path)
     application.process(INPUT)
     first = application.committed()
-    application.send([(b"a", b"3")])
-    Child([application.task_spec()], tmp_path / "marks", kill=Kill("stores committed")).killed()
-    commits = application.task_spec().paths.commits(STORE)
+    commits = killed_at(application, tmp_path, "stores committed")
     (number,) = numbers(commits)
     row = application.verify()
     assert (row.status, row.committed, "1 commits are in files" in row.detail) == (Status.UNLOGGED, first, True)
@@ -157,9 +162,7 @@ def test_a_prepared_commit_that_kafka_has_not_committed_is_not_read(bootstrap_se
     application = unlogged(bootstrap_servers, tmp_path)
     application.process(INPUT)
     before = application.contents()
-    application.send([(b"a", b"3")])
-    Child([application.task_spec()], tmp_path / "marks", kill=Kill("flushed, not committed")).killed()
-    commits = application.task_spec().paths.commits(STORE)
+    commits = killed_at(application, tmp_path, "flushed, not committed")
     (prepared,) = prepared_commits(commits)
     assert application.contents() == before
     assert application.verify().status == Status.UNLOGGED

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Hashable, Iterable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,7 +22,9 @@ import yaml
 from pydantic import ValidationError
 
 from statestore import clock
+from statestore.definitions.aggregation import AggregationDefinition, Sessions, TimeWindows
 from statestore.definitions.application import ApplicationDefinition
+from statestore.definitions.store import StoreDefinition
 from statestore.errors import DefinitionError, InvalidCommandError, UnknownApplicationError, UnknownStoreError
 from statestore.metastore.ownership import OwnedTopics
 
@@ -29,6 +32,14 @@ _MAX_BYTES = 1 << 20
 _MAX_DEPTH = 32
 _MAX_NODES = 50_000
 _SHOWN_PROBLEMS, _SHOWN_CHARACTERS = 20, 120
+#: Names of all fields, for suggestions.
+_FIELDS = sorted(
+    {
+        name
+        for definition in (ApplicationDefinition, StoreDefinition, AggregationDefinition, TimeWindows, Sessions)
+        for name in definition.model_fields
+    }
+)
 #: What a plain scalar may be besides a text and a number.
 _TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("bool", "null"))
 
@@ -194,6 +205,9 @@ def _with_durations(value: object, source: str, name: str = "") -> object:
 def _shown(problem: dict[str, Any]) -> str:
     path = ".".join(str(part)[:_SHOWN_CHARACTERS] for part in problem["loc"]) or "the document"
     found = problem["input"]
+    if problem["type"] == "extra_forbidden":
+        close = get_close_matches(str(problem["loc"][-1]), _FIELDS, 1)
+        return f"{path}: there is no such field{f'; did you mean {close[0]}?' if close else ''}"
     if problem["type"] == "value_error" or not isinstance(found, str | int | float):  # ours tell what was found
         return f"{path}: {problem['msg']}"
     return f"{path}: {problem['msg']}, found {repr(found)[:_SHOWN_CHARACTERS]}"

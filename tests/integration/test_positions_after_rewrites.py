@@ -23,7 +23,7 @@ from tests.integration.test_repartition import Two
 from tests.integration.test_transform import Transformable
 from tests.integration.test_upsert import CHANGES
 
-pytestmark = pytest.mark.behaviour("R17", "K20")
+pytestmark = pytest.mark.behaviour("R17", "K21")
 
 
 def keep_with_headers(record: Record, context: ProcessorContext) -> None:

@@ -144,6 +144,13 @@ def test_the_problems_of_a_definition_are_named_one_by_one(tmp_path):
         assert part in str(caught.value)
 
 
+@pytest.mark.parametrize(("wrong", "meant"), [("ttl", "ttl_ms"), ("retention", "retention_ms"), ("knid", "kind")])
+def test_an_unknown_field_is_refused_with_the_one_that_is_meant(wrong, meant):
+    text = f"name: a\ninput_topic: i\nprocessor: a:b\nstores: [{{name: s, {wrong}: 30d}}]"
+    with pytest.raises(DefinitionError, match=rf"stores\.0\.{wrong}: there is no such field; did you mean {meant}\?"):
+        parse_definitions(text, "the form")
+
+
 def test_a_definition_without_anything_to_do_is_refused_with_what_is_missing(tmp_path):
     (tmp_path / "app.yaml").write_text("name: app\ninput_topic: in\nstores: [{name: s}]\n")
     with pytest.raises(DefinitionError, match=r"app\.yaml does not define an application: .* found neither"):

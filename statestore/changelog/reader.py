@@ -40,15 +40,17 @@ class ChangelogReader(LogReader):
     ) -> None:
         super().__init__(bootstrap_servers, partition, read_committed=read_committed, stall_timeout_s=stall_timeout_s)
         self._positions = HeaderPositions()
+        self._keeps_headers = False
         self._foreign = ForeignHeaders() if watch_headers else None
 
     @property
     def position(self) -> dict[TopicPartition, int]:
         """The merged positions in the headers of the records that `read` has delivered.
 
-        Empty if the last record has no position: the rows are then ahead of the merged position.
+        Empty if the last record has no position: the rows are then ahead of the merged position. Also empty for values
+        with headers: a program may have copied an old position with the headers of another row.
         """
-        return self._positions.of_last
+        return {} if self._keeps_headers else self._positions.of_last
 
     @property
     def has_positions(self) -> bool:
@@ -77,6 +79,7 @@ class ChangelogReader(LogReader):
         if values is None or not values.keeps_headers:
             yield from super().read(start, end)
             return
+        self._keeps_headers = True
         timestamped = values.timestamped
         yield from self._read(
             start,

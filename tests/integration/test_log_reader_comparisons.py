@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 
 from statestore.changelog.reader import ChangelogReader
 from statestore.formats import position as position_format
+from statestore.formats.value_format import value_format
 from statestore.model import TopicPartition
 from tests.integration import broker
 from tests.integration.broker import T0, WAIT_S
@@ -183,6 +184,9 @@ def test_position_of_more_partitions_than_usual_is_merged(bootstrap_servers: str
     with ChangelogReader(bootstrap_servers, TopicPartition(topic, 0)) as opened:
         rows_of(opened, 0, 2)
         assert opened.position == {**positions[0], **positions[1]}
+    with ChangelogReader(bootstrap_servers, TopicPartition(topic, 0)) as opened:  # they may be of another row
+        assert sum(batch.num_rows for batch in opened.read(0, 2, value_format("headers"))) == 2
+        assert opened.position == {}
 
 
 def test_log_without_positions_has_none(bootstrap_servers: str) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from statestore.changelog.partitioner import partition_of
 from statestore.definitions.store import StoreDefinition
 from statestore.kafka.partitioner import partition_of
 from statestore.model import TopicPartition

@@ -56,6 +56,30 @@ class Situation(StrEnum):
     INPUT_POSITION_UNKNOWN = "input position unknown"
     INPUT_SENT_ON = "input sent to repartition topics"
     INPUT_LOST_RECORDS = "input lost records"
+    ONE_REPLICA = "changelog has one replica"
+    ONE_BROKER = "cluster has one broker"
+    REPLICA_OUT_OF_SYNC = "replica out of sync"
+    ONE_ACKNOWLEDGES = "one replica acknowledges writes"
+    WRITES_REFUSED = "more replicas required than there are"
+    UNCLEAN_ELECTION = "unclean leader election"
+    DELETED_BY_AGE = "changelog deleted by age"
+    DELETED_BY_SIZE = "changelog deleted by size"
+    BROKERS_RETENTION = "retention of the brokers"
+    UNPROCESSED_DELETED = "unprocessed records deleted"
+    LOG_STARTS_LATE = "changelog starts after 0"
+    CLEANER_OFF = "log cleaner off"
+    NEVER_COMPACTED = "never compacted"
+    TOMBSTONES_BEFORE_RESTORE = "tombstones deleted before a restore ends"
+    TOMBSTONES_WHILE_STOPPED = "tombstones deleted while the application is stopped"
+    SNAPSHOT_TOO_OLD = "snapshot older than the tombstones"
+    OFFSETS_EXPIRE = "committed offsets expire"
+    OFFSETS_GONE = "no committed offsets"
+    NO_APPLICATION = "changelog of no application"
+    PARTITIONS_DISAGREE = "partition counts disagree"
+    NAME_IS_PREFIX = "name begins with that of another application"
+    OWNER_UNDECIDED = "owner undecided"
+    NO_SNAPSHOT = "no snapshot"
+    NEVER_VERIFIED = "never verified"
 
 
 class Target(NamedTuple):
@@ -69,6 +93,14 @@ class Target(NamedTuple):
         Name of the snapshot to start from.
     bootstrap_servers, input
         Kafka, and the partition of the input as `topic:number`.
+    topic
+        Changelog, or another topic of the application.
+    value
+        Value that a setting is to have, or the reassignment of a topic as JSON.
+    archive
+        URL of the archive.
+    reports_dir
+        Directory or URL of the reports.
     """
 
     application: str
@@ -77,6 +109,10 @@ class Target(NamedTuple):
     snapshot: str = ""
     bootstrap_servers: str = ""
     input: str = ""
+    topic: str = ""
+    value: str = ""
+    archive: str = ""
+    reports_dir: str = ""
 
 
 class _Text(NamedTuple):
@@ -97,6 +133,10 @@ _DIVERGED = (
 _RESET = (
     "kafka-consumer-groups.sh --bootstrap-server {bootstrap_servers} --group {application} --topic {input} "
     "--reset-offsets {to} --execute"
+)
+_SET = (
+    "kafka-configs.sh --bootstrap-server {bootstrap_servers} --alter --entity-type topics --entity-name {topic} "
+    "--add-config {value}"
 )
 _TO_EARLIEST, _TO_OFFSET = _RESET.replace("{to}", "--to-earliest"), _RESET.replace("{to}", "--to-offset OFFSET")
 
@@ -260,6 +300,102 @@ _TEXTS: dict[Situation, _Text] = {
         "The input no longer has the next record to process. Set the offset of the group to the first record that it "
         "has.",
         _TO_EARLIEST,
+    ),
+    Situation.ONE_REPLICA: _Text(
+        "The loss of one disk loses the changelog. Increase its replication factor.",
+        "echo {value} > reassignment.json; kafka-reassign-partitions.sh --bootstrap-server {bootstrap_servers} "
+        "--reassignment-json-file reassignment.json --execute",
+    ),
+    Situation.ONE_BROKER: _Text(
+        "The loss of one disk loses the changelog. Add brokers, then increase the replication factor of the topic."
+    ),
+    Situation.REPLICA_OUT_OF_SYNC: _Text(
+        "A replica of the changelog does not have its last records. Start its broker, or see the log of the broker."
+    ),
+    Situation.ONE_ACKNOWLEDGES: _Text(
+        "A write counts as committed although only one replica has it, so the loss of one broker can lose it. Require "
+        "two replicas.",
+        _SET,
+    ),
+    Situation.WRITES_REFUSED: _Text(
+        "Brokers refuse every write, so the application stops. Require fewer replicas than there are.", _SET
+    ),
+    Situation.UNCLEAN_ELECTION: _Text(
+        "A replica without the last records can become the leader, and they are lost. Forbid it.", _SET
+    ),
+    Situation.DELETED_BY_AGE: _Text(
+        "Records are deleted when they are old, also the last one of a key. Compact the changelog instead.", _SET
+    ),
+    Situation.DELETED_BY_SIZE: _Text(
+        "Records are deleted when the log is large, also the last one of a key. Remove the limit.", _SET
+    ),
+    Situation.BROKERS_RETENTION: _Text(
+        "The retention of the brokers decides when rows are deleted, and not the retention of the store. Keep the rows "
+        "until you know it.",
+        _SET,
+    ),
+    Situation.UNPROCESSED_DELETED: _Text(
+        "Records that wait too long to be processed are deleted. Keep them until they are processed.", _SET
+    ),
+    Situation.LOG_STARTS_LATE: _Text(
+        "The first records of the changelog are deleted, so a restore can lack rows. Reseed the changelog from intact "
+        "stores.",
+        _RESEED,
+    ),
+    Situation.CLEANER_OFF: _Text(
+        "The broker compacts no log, so changelogs grow and restores take ever longer. Set log.cleaner.enable=true in "
+        "its configuration, and restart it."
+    ),
+    Situation.NEVER_COMPACTED: _Text(
+        "The changelog is never compacted, so it grows and a restore takes ever longer. Correct the setting.", _SET
+    ),
+    Situation.TOMBSTONES_BEFORE_RESTORE: _Text(
+        "Tombstones can be deleted while a restore reads the log, and deleted rows return. Keep tombstones longer.",
+        _SET,
+    ),
+    Situation.TOMBSTONES_WHILE_STOPPED: _Text(
+        "Tombstones can be deleted before the stores of the stopped application read them, and deleted rows return. "
+        "Restore the stores before you start the application.",
+        "statestore restore --application {application}",
+    ),
+    Situation.SNAPSHOT_TOO_OLD: _Text(
+        "Tombstones after the snapshot can be deleted, so a restore cannot continue from it. Create a snapshot.",
+        "statestore snapshot create --application {application} --archive {archive}",
+    ),
+    Situation.OFFSETS_EXPIRE: _Text(
+        "If the offsets expire, the application reads its input from the beginning or the end. Start the application, "
+        "or let a consumer join its group for a moment.",
+        "kafka-console-consumer.sh --bootstrap-server {bootstrap_servers} --group {application} --topic {input} "
+        "--consumer-property enable.auto.commit=false --timeout-ms 10000",
+    ),
+    Situation.OFFSETS_GONE: _Text(
+        "The application would read its input from the beginning or the end, although its stores have rows. Set the "
+        "offsets of the group before you start it, or delete its topics if it is gone."
+    ),
+    Situation.NO_APPLICATION: _Text(
+        "No consumer group shows whose changelog it is. If its application is gone, delete the topic; else set the "
+        "offsets of its group before you start it."
+    ),
+    Situation.PARTITIONS_DISAGREE: _Text(
+        "The changelog does not have one partition for each task, so the application does not start, or finds keys in "
+        "the wrong partition. Repartition the application.",
+        "statestore rewrite repartition --application {application} --to NEW_NAME --partitions {value} --dry-run",
+    ),
+    Situation.NAME_IS_PREFIX: _Text(
+        "A reset of the other application by kafka-streams-application-reset also deletes these topics. Do not reset "
+        "it, or give one of the two another name."
+    ),
+    Situation.OWNER_UNDECIDED: _Text(
+        "The topic can belong to several applications. Name the owner in every command, or run its application with "
+        "exactly-once processing, whose transactional ids show it."
+    ),
+    Situation.NO_SNAPSHOT: _Text(
+        "Only the changelog can rebuild the store. Create a snapshot.",
+        "statestore snapshot create --application {application} --archive {archive}",
+    ),
+    Situation.NEVER_VERIFIED: _Text(
+        "Nobody knows whether the store equals its changelog. Verify it where its state directory is.",
+        "statestore verify --application {application} --store {store} --reports-dir {reports_dir}",
     ),
 }
 

@@ -22,6 +22,7 @@ from statestore.cli import (
     read_command,
     rewrite_commands,
     snapshot_commands,
+    survey_command,
 )
 from statestore.cli import drift_command as drifting
 from statestore.cli import exit_codes as ending
@@ -65,6 +66,7 @@ app.command()(catalogue.drop)
 app.command()(catalogue.history)
 app.command()(drifting.drift)
 app.add_typer(metastore.app, name="metastore")
+app.command()(survey_command.survey)
 app.command()(looking.partitions)
 app.command()(running.process)
 app.command()(looking.verify)

@@ -77,6 +77,14 @@ def other_owners(
     return found
 
 
+def is_of_application(transactional_id: str, application: str) -> bool:
+    """Return whether Kafka Streams gives a transactional id to producers of an application."""
+    prefix = f"{application}-"
+    return (
+        transactional_id.startswith(prefix) and _PRODUCER.fullmatch(transactional_id.removeprefix(prefix)) is not None
+    )
+
+
 class _Evidence:
     """Evidence of the applications in a cluster; each is asked for once."""
 
@@ -121,8 +129,7 @@ class _Evidence:
             application: transactional_id
             for transactional_id in sorted(self._transactional_ids.get(topic.name, ()))
             for application in applications
-            if transactional_id.startswith(f"{application}-")
-            and _PRODUCER.fullmatch(transactional_id.removeprefix(f"{application}-"))
+            if is_of_application(transactional_id, application)
         }
 
     def _is_here(self, application: str) -> bool:

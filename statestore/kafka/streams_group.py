@@ -16,8 +16,9 @@ ends with tags.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -47,10 +48,20 @@ class StreamsGroup(NamedTuple):
         Who is active in it: client and host.
     changelogs
         By changelog topic that Kafka Streams made: the number of the subtopology whose tasks log to it.
+    sources
+        By subtopology: the topics that its tasks read, repartition topics included.
+    state
+        As the coordinator names it, such as `Stable`.
     """
 
     members: tuple[str, ...]
     changelogs: Mapping[str, int]
+    sources: Mapping[int, tuple[str, ...]] = MappingProxyType({})
+    state: str = ""
+
+
+#: A group, or the error code of its coordinator.
+DescribedGroup = StreamsGroup | int
 
 
 def streams_group(bootstrap_servers: str, group: str, timeout_s: float) -> StreamsGroup | None:
@@ -115,10 +126,31 @@ class _GroupConnection(Connection):
 
     def described(self, group: str, silence_s: float) -> StreamsGroup | None:
         """Ask the coordinator."""
-        name = group.encode()
-        # Its header ends with tags, too.
-        self._send(*_STREAMS_GROUP_DESCRIBE, _NO_TAGS + _varint(2) + _varint(len(name) + 1) + name + b"\0" + _NO_TAGS)
-        return self._answered(silence_s, lambda data: _described(_Answer(data)))
+        self._send(*_STREAMS_GROUP_DESCRIBE, describe_request([group]))
+        found = self._answered(silence_s, described_groups)
+        if found.keys() != {group}:
+            raise ConnectionLostError(f"an answer about {len(found)} groups, expected one")
+        described = found[group]
+        if isinstance(described, int):
+            if described == _NOT_A_STREAMS_GROUP:
+                return None
+            raise KafkaException(KafkaError(described))
+        return described
+
+
+def describe_request(groups: Sequence[str]) -> bytes:
+    """Return a request for groups, from the end of the client id on: the header ends with tags, too."""
+    names = (group.encode() for group in groups)
+    asked = b"".join(_varint(len(name) + 1) + name for name in names)
+    return _NO_TAGS + _varint(len(groups) + 1) + asked + b"\0" + _NO_TAGS
+
+
+def described_groups(data: Bytes) -> dict[str, DescribedGroup]:
+    """Read the answer about groups: each of them, or its error code."""
+    answer = _Answer(data)
+    answer.tags()
+    answer.number(_INT)
+    return dict(answer.each(_described))
 
 
 def _first_versions(answer: _Answer) -> set[tuple[int, int]]:
@@ -137,38 +169,42 @@ def _coordinator(answer: _Answer) -> Address:
     return answer.text(answer.number(_SHORT)), answer.number(_INT)
 
 
-def _described(answer: _Answer) -> StreamsGroup | None:
-    """Read the answer about one group; what is of no interest is read to get behind it."""
-    answer.tags()
-    answer.number(_INT)
-    if answer.count() != 1:
-        raise ConnectionLostError("an answer about several groups, expected one")
+def _described(answer: _Answer) -> tuple[str, DescribedGroup]:
+    """Read one group; what is of no interest is read to get past it."""
     error = answer.number(_SHORT)
-    for _ in ("error message", "name", "state"):
-        answer.name()
-    if error == _NOT_A_STREAMS_GROUP:
-        return None
-    _check(error)
+    answer.name()  # error message
+    name, state = answer.name(), answer.name()
     for _ in ("epoch", "epoch of assignment"):
         answer.number(_INT)
-    changelogs = _topology(answer) if answer.number(_BYTE) >= 0 else {}
-    return StreamsGroup(tuple(sorted(answer.each(_member))), changelogs)
+    parts = _topology(answer) if answer.number(_BYTE) >= 0 else []
+    members = tuple(sorted(answer.each(_member)))
+    answer.number(_INT)  # authorized operations
+    answer.tags()
+    if error:
+        return name, error
+    changelogs = {topic: part.number for part in parts for topic in part.changelogs}
+    return name, StreamsGroup(members, changelogs, {part.number: part.sources for part in parts}, state)
 
 
-def _topology(answer: _Answer) -> dict[str, int]:
+class _Subtopology(NamedTuple):
+    number: int
+    sources: tuple[str, ...]
+    changelogs: tuple[str, ...]
+
+
+def _topology(answer: _Answer) -> list[_Subtopology]:
     answer.number(_INT)
     parts = answer.each(_subtopology)
     answer.tags()
-    return {topic: number for number, topics in parts for topic in topics}
+    return parts
 
 
-def _subtopology(answer: _Answer) -> tuple[int, list[str]]:
+def _subtopology(answer: _Answer) -> _Subtopology:
     number = int(answer.name())
-    for _ in ("sources", "repartition topics written"):
-        answer.each(_Answer.name)
-    changelogs, _ = answer.each(_topic), answer.each(_topic)
+    sources, _ = answer.each(_Answer.name), answer.each(_Answer.name)  # the latter: repartition topics written
+    changelogs, repartitioned = answer.each(_topic), answer.each(_topic)
     answer.tags()
-    return number, changelogs
+    return _Subtopology(number, (*sources, *repartitioned), tuple(changelogs))
 
 
 def _topic(answer: _Answer) -> str:

@@ -103,6 +103,8 @@ CASES = [
     (Situation.GLOBAL, spec(task=GLOBAL_TASK), Verdict(Status.REPLACED, rebuildable=False)),
     (Situation.MANUAL, spec(), Verdict(Status.DIVERGED, rebuildable=False)),
 ]
+#: Found by a survey (test_survey_risks.py, tests/integration/planted_risks.py).
+_SURVEYED = tuple(Situation)[tuple(Situation).index(Situation.ONE_REPLICA) :]
 #: Found elsewhere: by a listing of snapshots, by the catalogue, by a look at a store in use, or by a task.
 ELSEWHERE = {
     Situation.SNAPSHOT_HAS_ALL,
@@ -113,6 +115,7 @@ ELSEWHERE = {
     Situation.UNCONFIRMED,
     Situation.DIFFERS_IN_USE,
     *(each for each in Situation if each.name.startswith("INPUT_")),
+    *_SURVEYED,
 }
 
 

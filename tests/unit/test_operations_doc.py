@@ -30,7 +30,8 @@ def test_every_status_and_every_action_is_explained_once() -> None:
 
 
 def test_the_table_of_next_steps_has_the_sentences_and_commands_of_the_code() -> None:
-    target = Target("APPLICATION", "STORE", "TASK", "SNAPSHOT", "BROKERS", "TOPIC:PARTITION")
+    names = ("APPLICATION", "STORE", "TASK", "SNAPSHOT", "BROKERS", "TOPIC:PARTITION", "TOPIC", "VALUE", "ARCHIVE")
+    target = Target(*names, "REPORTS_DIR")
     expected = []
     for situation in Situation:
         step = advice(situation, target)

@@ -172,6 +172,8 @@ class ClusterFacts(NamedTuple):
         Of all topics.
     requests
         How many requests it took.
+    hidden_groups
+        Names of possible owners of which it is not known whether there is a group.
     """
 
     cluster_id: str
@@ -182,6 +184,7 @@ class ClusterFacts(NamedTuple):
     groups: Mapping[str, GroupFacts]
     unread: tuple[Unread, ...]
     requests: int
+    hidden_groups: frozenset[str] = frozenset()
 
     @property
     def changelogs(self) -> list[TopicFacts]:

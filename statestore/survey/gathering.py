@@ -101,6 +101,8 @@ class _Gathering:
         self._asked = asked
         self._idle_since = idle_since
         self._unread: list[Unread] = []
+        self._hidden: set[str] = set()
+        self._listed_all = True
 
     def all(self, bootstrap_servers: str) -> ClusterFacts:
         """Ask for everything, in an order in which each answer tells what to ask next."""
@@ -138,6 +140,7 @@ class _Gathering:
             groups=groups,
             unread=tuple(self._unread),
             requests=self._asked.requests,
+            hidden_groups=frozenset(self._hidden),
         )
 
     def _note(self, subject: str, fact: str, why: object) -> None:
@@ -297,6 +300,8 @@ class _Gathering:
         owned = {topic for topic in changelogs if any(name in owners for name in prefixes(topic))}
         hidden = {name for topic in changelogs if topic not in owned for name in prefixes(topic)}
         coordinators = self._coordinators(owners, hidden)
+        if not self._listed_all:
+            self._hidden |= hidden
         groups = {name: listed[name] for name in sorted(owners)}
         for describe in (self._with_members, self._with_topology, self._with_commits):
             groups.update(
@@ -314,8 +319,10 @@ class _Gathering:
         for node, answer in self._asked.ask_each(dict.fromkeys(self._asked.addresses, request), _LIST_GROUPS).items():
             if isinstance(answer, StateStoreError):
                 self._note(f"broker {node}", "its groups", answer)
+                self._listed_all = False
                 continue
             if answer.error_code:
+                self._listed_all = False
                 self._note(f"broker {node}", "its groups", _needs(answer.error_code, "DESCRIBE on the groups"))
             for each in answer.groups:
                 found[each.group_id] = GroupFacts(
@@ -339,6 +346,7 @@ class _Gathering:
                 answer = self._asked.ask_any(request, _COORDINATORS)
             except StateStoreError as error:
                 self._note(_counted(sorted(owners), "group"), "members and offsets", error)
+                self._hidden |= set(hidden)
                 return {}
             for each in answer.coordinators:
                 if not each.error_code:
@@ -351,6 +359,7 @@ class _Gathering:
         for name in sorted(left & set(owners)):
             self._note(f"group {name}", "members and offsets", why[name])
         refused = sorted(left - set(owners))
+        self._hidden |= set(refused)
         if refused:
             self._note(_counted(refused, "group"), "whether they exist", why[refused[0]])
         return {name: node for name, node in found.items() if name in owners}

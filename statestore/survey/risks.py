@@ -13,6 +13,7 @@ from statestore.advice import Situation, Target, advice
 from statestore.clock import duration_text
 from statestore.survey.copies import Copies, Snapshot
 from statestore.survey.facts import ClusterFacts, PartitionFacts, TopicFacts, is_in_memory
+from statestore.survey.gathering import prefixes
 from statestore.survey.owners import is_streams
 from statestore.survey.rates import Rates
 from statestore.survey.report import SurveyRisk
@@ -263,7 +264,7 @@ def _of_unclear_owner(subject: Subject, changelog: OwnedChangelog, judged: Judge
         candidates = ", ".join((owner.application, *owner.others))
         why = f"groups of {candidates} exist, and nothing shows which of them writes to the topic"
         yield _risk(Situation.OWNER_UNDECIDED, judged, subject, name, why)
-    elif not owner.application:
+    elif not owner.application and judged.facts.hidden_groups.isdisjoint(prefixes(name)):
         why = "no group has a name with which the topic begins"
         yield _risk(Situation.NO_APPLICATION, judged, subject, name, why)
 
@@ -275,6 +276,8 @@ def _of_group(subject: Subject, judged: Judged) -> Iterator[SurveyRisk]:
     records = sum(changelog.topic.offsets or 0 for changelog in subject.changelogs)
     about = f"group {subject.name}"
     if group is None:
+        if subject.name in judged.facts.hidden_groups:
+            return
         why = f"there is no such group, and the changelogs have {records} records at most"
         yield _risk(Situation.OFFSETS_GONE, judged, subject, about, why)
         return

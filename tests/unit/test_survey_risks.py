@@ -62,6 +62,7 @@ class World:
     copies: Copies = field(default_factory=Copies)
     unread: tuple[Unread, ...] = ()
     topic: str = "shop-totals-changelog"
+    hidden: frozenset[str] = frozenset()
 
     def report(self) -> SurveyReport:
         settings = {
@@ -78,6 +79,7 @@ class World:
             {} if self.group is None else {self.group.name: self.group},
             self.unread,
             7,
+            self.hidden,
         )
         return report_of(facts, self.copies, SurveyRequest("kafka:9092"), NOW_MS, lambda _: {})
 
@@ -113,6 +115,7 @@ def test_an_intact_application_has_no_risk() -> None:
         (World(group=GROUP._replace(committed={})), [Situation.OFFSETS_GONE]),
         (World(group=GROUP._replace(committed=None, reads=frozenset())), []),
         (World(group=None), [Situation.NO_APPLICATION]),
+        (World(group=None, hidden=frozenset({"shop"})), []),
         (World(copies=Copies(snapshots={("shop", "totals"): {0: Snapshot(NOW_MS, 9)}})), [Situation.NO_SNAPSHOT]),
         (World(copies=Copies(verified={("shop", "totals"): frozenset({0, 1})})), []),
         (World(copies=Copies(verified={})), [Situation.NEVER_VERIFIED]),

@@ -31,7 +31,7 @@ class SurveyRequest(NamedTuple):
     ----------
     kafka_timeout_s, archive_timeout_s
         Deadline of one request.
-    archive, reports_dir
+    archive_url, reports_dir
         None: snapshots, or verifications, are not looked at.
     expiry_within_ms
         Offsets of groups that expire sooner than this are a risk.
@@ -39,7 +39,7 @@ class SurveyRequest(NamedTuple):
 
     bootstrap_servers: str
     kafka_timeout_s: float = 30.0
-    archive: str | None = None
+    archive_url: str | None = None
     archive_timeout_s: float = 60.0
     reports_dir: Location | None = None
     rates: Rates = DEFAULT
@@ -155,7 +155,7 @@ def _store(subject: Subject, changelog: OwnedChangelog, copies: Copies, rates: R
 
 
 def _copies(request: SurveyRequest, cluster: str, unread: list[Unread]) -> Copies:
-    copies = Copies(archive=request.archive or "", reports_dir=str(request.reports_dir or "REPORTS_DIRECTORY"))
+    copies = Copies(archive=request.archive_url or "", reports_dir=str(request.reports_dir or "REPORTS_DIRECTORY"))
 
     def read(subject: str, fact: str, ask: Callable[[], Copies]) -> Copies:
         try:
@@ -164,13 +164,13 @@ def _copies(request: SurveyRequest, cluster: str, unread: list[Unread]) -> Copie
             unread.append(Unread(subject, fact, str(error)))
             return copies
 
-    archive, reports_dir = request.archive, request.reports_dir
-    if archive is not None:
+    url, reports_dir = request.archive_url, request.reports_dir
+    if url is not None:
         timeout_s = request.archive_timeout_s
         copies = read(
-            f"archive {archive}",
+            f"archive {url}",
             "snapshots",
-            lambda: copies._replace(snapshots=read_snapshots(archive, timeout_s, cluster)),
+            lambda: copies._replace(snapshots=read_snapshots(url, timeout_s, cluster)),
         )
     if reports_dir is not None:
         copies = read(

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from struct import pack
 from uuid import uuid4
 
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 
 from statestore.formats.varint import varint
@@ -43,12 +44,16 @@ def join_streams_group(servers: str, group: str, input_topic: str, changelogs: M
     changelogs
         By changelog topic: the number of the sub-topology that logs to it.
     """
-    broker = next(iter(AdminClient({"bootstrap.servers": servers}).list_topics(timeout=60).brokers.values()))
-    member = _Member((broker.host, broker.port), client_config(servers), 60)
-    try:
-        assert member.join(group, input_topic, changelogs) == 0
-    finally:
-        member.close()
+    for broker in AdminClient({"bootstrap.servers": servers}).list_topics(timeout=60).brokers.values():
+        member = _Member((broker.host, broker.port), client_config(servers), 60)
+        try:
+            error = member.join(group, input_topic, changelogs)
+        finally:
+            member.close()
+        if error == 0:
+            return
+        assert error == KafkaError.NOT_COORDINATOR
+    raise AssertionError(f"no broker is the coordinator of {group}")
 
 
 def _text(value: str) -> bytes:

@@ -669,8 +669,11 @@ class DrillRow(StorePartitionRow):
     proof_seconds: float = Field(default=0.0, description="comparison with the changelog, which a restore does not do")
     seconds: float = Field(default=0.0, description="the whole restore, without the proof")
     within_seconds: float | None = Field(default=None, description="objective of the restore; None: there is none")
+    valid_until_ms: Int64 | None = Field(
+        default=None, description="until when the last proof counts (proven_every); None: no limit, or no proof"
+    )
     evidence: Int64 | None = Field(default=None, description="number of its document in the evidence")
-    failure: Failure | None = None
+    failure: Failure | None = Field(default=None, description="why this run's drill, or its evidence, is incomplete")
 
     @property
     def healthy(self) -> bool:

@@ -29,7 +29,7 @@ from statestore_ui.partition_health import Newest, Standing, not_verified, stand
 from statestore_ui.partition_pages import Pages, Partition
 from statestore_ui.recent import Recent
 from statestore_ui.report_files import Problem, ReportFile, ReportFiles, list_reports
-from statestore_ui.report_rows import Head, Key, Processed, Run, Verified
+from statestore_ui.report_rows import Drilled, Head, Key, Processed, Run, Verified
 
 #: Applications without a definition, by name.
 Listed = Mapping[str, KafkaStreamsApplication]
@@ -180,7 +180,7 @@ class _Reading:
                 validated.get(key),
                 _process(processed.rows, key),
                 written.get(key),
-                drilled.get(key),
+                self._drill_now(drilled.get(key)),
                 proven.get(key),
             )
             if self._is_there(key, newest, verified.complete_ms.get(key[0], 0)):
@@ -200,6 +200,16 @@ class _Reading:
             return not_verified(standing, within_ms, by_jobs=streams.state_dir is not None)
         self.stale_at_ms = min(stale_at_ms, self.stale_at_ms or stale_at_ms)
         return standing
+
+    def _drill_now(self, drill: Drilled | None) -> Drilled | None:
+        """Return how a store partition stands by its drills now: a proof may have become too old since the report."""
+        now_ms = clock.now_ms()
+        if drill is None or (found := drill.at(now_ms)) is not drill:
+            return None if drill is None else found
+        if drill.standing == "proven" and drill.valid_until_ms is not None:
+            stale_at_ms = drill.valid_until_ms + 1
+            self.stale_at_ms = min(stale_at_ms, self.stale_at_ms or stale_at_ms)
+        return drill
 
     def _not_looked_at(self, seen: Container[str]) -> Iterator[Partition]:
         """Yield a placeholder for each listed application that no report names."""

@@ -146,6 +146,14 @@ class Drilled(NamedTuple):
     within_seconds: float | None
     rows: int
     evidence: int | None
+    valid_until_ms: int | None = None
+
+    def at(self, now_ms: int) -> Drilled:
+        """Return the row as it counts now: a proof that has become too old no longer does."""
+        until_ms = self.valid_until_ms
+        if self.standing != "proven" or until_ms is None or now_ms <= until_ms:
+            return self
+        return self._replace(standing="proven too long ago", detail="the last proof is older than its objective")
 
 
 Row = Verified | Restored | Validated | Processed | Drilled
@@ -238,6 +246,7 @@ class _DrillRow(_Names):
     within_seconds: NotRequired[float | None]
     rows: NotRequired[Int64]
     evidence: NotRequired[Int64 | None]
+    valid_until_ms: NotRequired[Int64 | None]
 
 
 class _StoreFigures(TypedDict):
@@ -390,6 +399,7 @@ def _drilled(rows: list[_DrillRow], run: Run) -> Iterator[tuple[Key, Drilled]]:
                 row.get("within_seconds"),
                 row.get("rows", 0),
                 row.get("evidence"),
+                row.get("valid_until_ms"),
             ),
         )
 

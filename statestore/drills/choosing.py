@@ -52,6 +52,7 @@ def choose_drills(
     spent: int = 0,
     limit: int | None = None,
     named: bool = False,
+    evidence: bool = False,
 ) -> Chosen:
     """Choose store partitions of one application within its budget.
 
@@ -65,12 +66,14 @@ def choose_drills(
         Most drills of this run; None: no limit.
     named
         They were asked for by name, so a recent proof is repeated, too.
+    evidence
+        Evidence is kept, so a proof without evidence is repeated.
     """
     order = sorted(range(len(pasts)), key=lambda at: -urgency(pasts[at], objectives, now_ms))
     budget = objectives.budget.bytes_per_day
     chosen = Chosen([], {})
     for at in order:
-        if not named and not _is_due(pasts[at], objectives, now_ms):
+        if not (named or _is_due(pasts[at], objectives, now_ms, evidence=evidence)):
             continue
         if limit is not None and len(chosen.drilled) >= limit:
             chosen.left[at] = "not drilled: the run has reached its limit"
@@ -88,8 +91,10 @@ def choose_drills(
     return chosen
 
 
-def _is_due(past: Past, objectives: RestoreObjectives, now_ms: int) -> bool:
+def _is_due(past: Past, objectives: RestoreObjectives, now_ms: int, *, evidence: bool) -> bool:
     standing, _ = standing_of(past, objectives, now_ms)
+    if evidence and past.last is not None and past.last.evidence is None:
+        return True
     if standing != "proven" or objectives.proven_every is None or past.proven_ms is None:
         return True
     return now_ms - past.proven_ms >= objectives.proven_every * _REPEATED_AT

@@ -12,6 +12,7 @@ import base64
 import hashlib
 import json
 import platform
+import re
 from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any, Literal, NamedTuple
@@ -25,7 +26,6 @@ from statestore.reports import DrillRow, DrillVerdict
 
 #: The digest that the first document names as the one before it.
 NOTHING_BEFORE = "0" * 64
-MAX_BYTES = 1 << 20
 _SHA256 = "detects any change, also a deliberate one: nobody can make other content with the same digest"
 _XXH64 = "detects accidents; no protection against forgery: anybody can make other rows with the same digest"
 
@@ -149,8 +149,12 @@ class Head(NamedTuple):
             If it is no head.
         """
         length, _, digest = text.partition(":")
-        if not (length.isascii() and length.isdigit() and len(digest) == 64 and set(digest) <= set("0123456789abcdef")):
-            raise InputError(f"{text!r} is no head of evidence: expected <length>:<SHA-256>, as a report has it")
+        is_length = re.fullmatch(r"[1-9][0-9]{0,11}", length)
+        if not (is_length and len(digest) == 64 and set(digest) <= set("0123456789abcdef")):
+            raise InputError(
+                f"{text!r} is no head of evidence: expected <length>:<SHA-256>, as a report has it. The length is at "
+                "least 1"
+            )
         return cls(int(length), digest)
 
 

@@ -7,17 +7,20 @@
 
 from __future__ import annotations
 
+import logging
 from io import BytesIO
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from statestore.drills.standing import Past
+from statestore import clock
+from statestore.drills.standing import CLOCK_TOLERANCE_MS, PROVEN, Past
 from statestore.errors import InputError
 from statestore.objects.path import Location, listing, read_all, write_whole
 from statestore.reports import DrillReport, DrillRow
 
+_log = logging.getLogger(__name__)
 _DAY_MS = 86_400_000
 _NAMES = ("run_id", "application", "store", "task", "verdict")
 _INTEGERS = ("drilled_ms", "start", "end", "committed", "records", "bytes", "rows", "log_rows", "evidence")
@@ -90,14 +93,19 @@ class Drills:
     ----------
     table
         As `read_drill_history` returns it.
+    now_ms
+        A proof that is dated later does not count. Otherwise, it would hold for too long, and hide later failures.
     """
 
-    def __init__(self, table: pa.Table) -> None:
+    def __init__(self, table: pa.Table, now_ms: int) -> None:
         self._pasts: dict[str, Past] = {}
         self._reads: list[tuple[str, int, int]] = []
         for found in table.to_pylist():
             row = _row(found)
-            self._pasts[row.label] = self.past(row.label).after(row)
+            if row.verdict in PROVEN and (row.drilled_ms or 0) > now_ms + CLOCK_TOLERANCE_MS:
+                _log.warning("drill: %s: a proof dated in the future (%s) does not count", row.label, found["run_id"])
+            else:
+                self._pasts[row.label] = self.past(row.label).after(row)
             self._reads.append((row.application, row.drilled_ms or 0, row.bytes))
 
     def past(self, label: str) -> Past:
@@ -116,4 +124,4 @@ def _row(found: dict[str, object]) -> DrillRow:
 
 def read_drills(reports_dir: Location | None) -> Drills:
     """Return earlier drills, as the history below a directory of reports has them; None: none are known."""
-    return Drills(read_drill_history(reports_dir))
+    return Drills(read_drill_history(reports_dir), clock.now_ms())

@@ -16,6 +16,7 @@ from statestore.archive.manifest import to_bytes
 from statestore.definitions.objectives import RestoreObjectives
 from statestore.drills.row_digest import rows_sha256
 from statestore.drills.scratch import bytes_to_keep_free, require_apart
+from statestore.drills.standing import CLOCK_TOLERANCE_MS
 from statestore.errors import DiskSpaceError, RetryError, StateStoreError, of_os_error
 from statestore.kafka.connection_pool import keep_connections
 from statestore.objects.path import Location
@@ -178,7 +179,8 @@ def _of_snapshot(there: StorePartitionSpec, restored: RestoreRow) -> dict[str, A
         return {}
     found = find_snapshot(there, restored.snapshot)
     return {
-        "snapshot_age_seconds": round(max(clock.now_ms() - found.listed.written_ms, 0) / 1000, 3),
+        # Less than 0 if the clocks differ: its age is then unknown, and it must not look new.
+        "snapshot_age_seconds": round((clock.now_ms() - found.listed.written_ms) / 1000, 3),
         "snapshot_sha256": hashlib.sha256(to_bytes(read_found(found))).hexdigest(),
     }
 
@@ -215,6 +217,11 @@ def _judged(
     if within is not None and row.seconds * 1000 > within:
         return "too slow", f"the restore took {row.seconds:.1f} s, the objective is {within / 1000:.1f} s"
     age = row.snapshot_age_seconds
+    if oldest is not None and age is not None and age * 1000 < -CLOCK_TOLERANCE_MS:
+        return (
+            "unproven",
+            f"the snapshot is dated {-age:.0f} s in the future, so its age is unknown. Correct the clocks",
+        )
     if oldest is not None and age is not None and age * 1000 > oldest:
         return "too old", f"the snapshot was {age:.0f} s old, the objective is {oldest / 1000:.0f} s"
     return "proven", ""

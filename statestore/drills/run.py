@@ -26,7 +26,7 @@ from statestore.objects.path import Location
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.planning import plan_restore
 from statestore.recovery.runner import Runner
-from statestore.reports import DrillConfidence, DrillReport, DrillRow, EvidenceHead
+from statestore.reports import DrillConfidence, DrillReport, DrillRow, EvidenceHead, Failure
 from statestore.statedir.scratch import scratch_directory
 
 _log = logging.getLogger(__name__)
@@ -158,11 +158,13 @@ def _drill_application(
     for start in range(0, len(chosen.drilled), at_once):
         group = chosen.drilled[start : start + at_once]
         for at, row in zip(group, run([specs[at] for at in group], drill, DrillRow, not_drilled), strict=True):
-            done[at] = recorder.keep(row)
+            # One clock dates all drills of a run: those of the workers may differ, and order decides which one counts.
+            done[at] = recorder.keep(row.model_copy(update={"drilled_ms": clock.now_ms()}))
+        recorder.record_head()
     now_ms = clock.now_ms()
     rows = []
     for at, spec in enumerate(specs):
-        row = done.get(at) or _not_chosen(spec, chosen.left.get(at, ""))
+        row = recorder.checked(done[at]) if at in done else _not_chosen(spec, chosen.left.get(at, ""))
         rows.append(row_standing(row, pasts[at], objectives, now_ms))
     return rows, recorder.end()
 
@@ -183,6 +185,7 @@ def _choose(specs: Sequence[DrillSpec], objectives: RestoreObjectives, how: Dril
         spent=drills.spent(application, now_ms),
         limit=how.limit,
         named=how.named,
+        evidence=how.evidence is not None,
     )
 
 
@@ -212,8 +215,9 @@ class _Recorder:
     def __init__(self, application: str, how: DrillRun, objectives: RestoreObjectives) -> None:
         self._application, self._how, self._objectives = application, how, objectives
         self._head = Head()
-        self._problem = ""
+        self._problem: StateStoreError | OSError | None = None
         self._recorded: Head | None = None
+        self._is_recorded = False
         self._has_topic = False
 
     def keep(self, row: DrillRow) -> DrillRow:
@@ -239,25 +243,36 @@ class _Recorder:
         self._has_topic = view.topic_id is not None
         return recorded_head(view.catalogue, self._application)
 
+    def record_head(self) -> None:
+        """Record the head where there is a command topic for it."""
+        keeper = self._how.evidence
+        if keeper is None or keeper.metastore is None or not (self._head.length and self._has_topic):
+            return
+        self._is_recorded = False
+        try:
+            record_head(keeper.metastore, self._application, self._head)
+            self._is_recorded = True
+        except (StateStoreError, OSError) as error:
+            self._fail(error)
+
+    def checked(self, row: DrillRow) -> DrillRow:
+        """Return the row of a drill; if evidence of the run was not kept, with this failure."""
+        if self._problem is None or row.failure is not None:
+            return row
+        return row.model_copy(update={"failure": Failure.of(self._problem)})
+
     def end(self) -> EvidenceHead | None:
-        """Record the head; return its entry in the report, or None if no evidence is kept."""
-        keeper, recorded = self._how.evidence, False
-        if keeper is None:
+        """Return the head's entry in the report, or None if no evidence is kept."""
+        if self._how.evidence is None:
             return None
-        if self._head.length and keeper.metastore is not None and self._has_topic:
-            try:
-                record_head(keeper.metastore, self._application, self._head)
-                recorded = True
-            except (StateStoreError, OSError) as error:
-                self._fail(error)
         return EvidenceHead(
             application=self._application,
             length=self._head.length,
             sha256=self._head.sha256,
-            recorded=recorded,
-            problem=self._problem,
+            recorded=self._is_recorded,
+            problem="" if self._problem is None else str(self._problem),
         )
 
-    def _fail(self, error: Exception) -> None:
-        self._problem = self._problem or str(error)
+    def _fail(self, error: StateStoreError | OSError) -> None:
+        self._problem = self._problem or error
         _log.error("drill: %s: evidence: %s", self._application, error)

@@ -12,6 +12,8 @@ from statestore.reports import DrillConfidence, DrillReport, DrillRow, DrillStan
 
 #: Verdicts of drills that have restored and proven a store.
 PROVEN = ("proven", "too slow", "too old")
+#: Difference between the clocks of two machines that is still plausible. A time that is further in the future is wrong.
+CLOCK_TOLERANCE_MS = 300_000
 #: Exit code of each standing, the most urgent first.
 EXIT_CODES: Mapping[DrillStanding, int] = {
     "failed": 1,
@@ -22,6 +24,7 @@ EXIT_CODES: Mapping[DrillStanding, int] = {
     "never proven": 10,
     "proven": 0,
 }
+_CLOCKS = "Correct the clocks, then drill it again"
 
 
 class Past(NamedTuple):
@@ -59,9 +62,16 @@ def standing_of(past: Past, objectives: RestoreObjectives, now_ms: int) -> tuple
     if within is not None and last.seconds * 1000 > within:
         return "too slow", f"the restore took {duration_text(last.seconds)}, the objective is {_text(within)}"
     age = last.snapshot_age_seconds
+    if oldest is not None and age is not None and age * 1000 < -CLOCK_TOLERANCE_MS:
+        return (
+            "unproven",
+            f"the snapshot is dated {duration_text(-age)} in the future, so its age is unknown. {_CLOCKS}",
+        )
     if oldest is not None and age is not None and age * 1000 > oldest:
         return "too old", f"the snapshot was {duration_text(age)} old, the objective is {_text(oldest)}"
     since_ms = now_ms - (past.proven_ms or 0)
+    if since_ms < -CLOCK_TOLERANCE_MS:
+        return "unproven", f"the last proof is dated {_text(-since_ms)} in the future, so its age is unknown. {_CLOCKS}"
     if every is not None and since_ms > every:
         return "proven too long ago", f"the last proof is {_text(since_ms)} old, the objective is {_text(every)}"
     return "proven", ""
@@ -77,23 +87,24 @@ def row_standing(row: DrillRow, past: Past, objectives: RestoreObjectives, now_m
         names = {"application": row.application, "store": row.store, "task": row.task, "drilled": False}
         why = "; ".join(filter(None, [why, row.detail]))
         shown = row if now.last is None else now.last.model_copy(update={**names, "evidence": None})
-    within = objectives.restorable_within
+    within, every = objectives.restorable_within, objectives.proven_every
     return shown.model_copy(
         update={
             "standing": standing,
             "detail": why,
             "proven_ms": now.proven_ms,
             "within_seconds": None if within is None else within / 1000,
+            "valid_until_ms": None if every is None or now.proven_ms is None else now.proven_ms + every,
         }
     )
 
 
 def exit_code(report: DrillReport) -> int:
-    """Return the exit code of the most urgent standing.
+    """Return the exit code of the most urgent standing; that of `never proven` if there is no store partition.
 
     If all store partitions are proven: 1 if evidence could not be kept, 3 if drills of this run were not completed.
     """
-    found = {row.standing for row in report.rows}
+    found: set[DrillStanding] = {row.standing for row in report.rows} or {"never proven"}
     worst = next((code for standing, code in EXIT_CODES.items() if standing in found and code), 0)
     if worst == 0 and any(head.problem for head in report.evidence):
         return 1

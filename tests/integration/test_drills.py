@@ -297,6 +297,7 @@ def test_the_command_drills_by_urgency_and_leaves_evidence(drilling: Drilling) -
     assert drilling.evidence("verify", code=1)["problems"] == ["document 2 is missing"]
     cut = drilling("--store", "counts/0", code=1)
     assert "not continued" in cut["evidence"][0]["problem"]
+    assert [row["failure"]["kind"] for row in cut["rows"]] == ["EvidenceError"], "the DAG's mapped task fails, too"
     last.write_bytes(content)
     assert drilling.evidence("verify")["intact"]
     shown = drilling.command.shown("report", "drill", code=1)
@@ -354,6 +355,7 @@ def test_what_a_killed_drill_left_is_removed_by_the_next_one(drilling: Drilling,
     assert [row["standing"] for row in report["rows"]] == ["proven", "proven"]
     assert not [*(drilling.directory / "drills").iterdir()]
     found = drilling.evidence("verify")
+    assert found["recorded_head"] == found["head"]
     assert (found["intact"], found["documents"]) == (True, 2 + (point == "evidence appended, head not recorded"))
 
 

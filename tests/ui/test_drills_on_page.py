@@ -11,6 +11,7 @@ from statestore_ui.drill_history import drill_points
 from statestore_ui.overview import Overviews
 from statestore_ui.partition_pages import Question
 
+from statestore import clock
 from statestore.reports import DrillRow
 from tests.ui.made_reports import T0, Reports, names, verify_row
 
@@ -45,6 +46,19 @@ def test_each_broken_objective_looks_different(reports: Reports) -> None:
     assert tuple(row["drill"]["standing"] for row in rows) == STANDINGS
     assert {row["word"] for row in rows} == {"OK"}, "a drill says nothing about the live store"
     assert [row["drill"].get("detail") for row in rows] == [f"why {standing}" for standing in STANDINGS]
+
+
+@pytest.mark.behaviour("D4")
+def test_a_proof_that_became_too_old_is_not_shown_as_proven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reports, until_ms = Reports(tmp_path / "reports"), T0 + 3_600_000
+    reports.verify([verify_row(0)])
+    reports.drill([drill_row(0, "proven", valid_until_ms=until_ms)], minute=1)
+    overviews = Overviews()
+    for now_ms, standing in ((until_ms, "proven"), (until_ms + 1, "proven too long ago")):
+        monkeypatch.setattr(clock, "now_ms", lambda now_ms=now_ms: now_ms)
+        overview = overviews.get(reports.directory, reports.directory / "docs")
+        (application,) = json.loads(overview.summary)["applications"]
+        assert application["drills"]["standings"] == {standing: 1}
 
 
 def test_partitions_are_sorted_by_their_last_proof(reports: Reports) -> None:

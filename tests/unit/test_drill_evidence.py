@@ -238,7 +238,9 @@ def test_an_auditor_sees_the_drills_of_a_time_and_whether_all_evidence_is_intact
     assert "document 4 is missing" in page
 
 
-@pytest.mark.parametrize("text", ["", "4", "4:abc", "x:" + "0" * 64, "-1:" + "0" * 64, "4:" + "G" * 64])
+@pytest.mark.parametrize(
+    "text", ["", "4", "4:abc", "x:" + "0" * 64, "-1:" + "0" * 64, "4:" + "G" * 64, "0:" + "0" * 64]
+)
 def test_what_is_no_head_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="no head of evidence"):
         Head.parse(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.objectives import DrillBudget, RestoreObjectives
 from statestore.drills.choosing import choose_drills
+from statestore.drills.history import Drills, read_drill_history, write_drill_history
 from statestore.drills.standing import EXIT_CODES, Past, confidence_of, exit_code, row_standing, standing_of
 from statestore.reports import DrillReport, DrillRow, EvidenceHead, Failure
 
@@ -70,6 +72,33 @@ def test_a_drill_that_was_not_done_keeps_the_last_proof_but_is_not_healthy() -> 
     found = row_standing(row(verdict="not done", failure=failure), past(), OBJECTIVES, NOW_MS)
     assert (found.standing, found.healthy) == ("proven", False)
     assert exit_code(report([row()]).model_copy(update={"rows": (found,)})) == 3
+
+
+def test_a_report_without_store_partitions_is_not_success() -> None:
+    assert exit_code(report([])) == 10
+
+
+def test_a_proof_dated_in_the_future_does_not_count() -> None:
+    ahead, within = past(drilled_ms=NOW_MS + DAY_MS), past(drilled_ms=NOW_MS + MINUTE_MS)
+    assert standing_of(ahead, OBJECTIVES, NOW_MS)[0] == "unproven"
+    assert standing_of(within, OBJECTIVES, NOW_MS)[0] == "proven", "clocks of machines differ a little"
+    assert choose_drills([ahead], OBJECTIVES, NOW_MS, lambda at: 1).drilled == [0]
+    assert standing_of(past(snapshot_age_seconds=-86_400.0), OBJECTIVES, NOW_MS)[0] == "unproven"
+
+
+def test_a_proof_dated_in_the_future_hides_no_later_drill(tmp_path: Path) -> None:
+    rows = [row(), row(drilled_ms=NOW_MS + DAY_MS), row(verdict="failed", drilled_ms=NOW_MS + 1)]
+    for number, found in enumerate(rows):
+        written = report([found]).model_copy(update={"run_id": f"run-{number}"})
+        write_drill_history(tmp_path, written)
+    drills = Drills(read_drill_history(tmp_path), NOW_MS + 1)
+    assert standing_of(drills.past("shop/totals/0_0"), OBJECTIVES, NOW_MS + 1)[0] == "failed"
+
+
+def test_a_proof_without_evidence_is_repeated_if_evidence_is_kept() -> None:
+    pasts = [past(), past(evidence=7)]
+    assert choose_drills(pasts, OBJECTIVES, NOW_MS, lambda at: 1).drilled == []
+    assert choose_drills(pasts, OBJECTIVES, NOW_MS, lambda at: 1, evidence=True).drilled == [0]
 
 
 def test_objectives_of_now_judge_earlier_drills() -> None:

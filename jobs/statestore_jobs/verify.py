@@ -140,7 +140,7 @@ def _looked_at(
             rows = closed(part)
         else:
             with lowest_priority():
-                rows = verify_live(part, options, closed)
+                rows = verify_live(part, options, closed, tasks)
         return _Rows(rows=tuple(with_restore_points(part, rows, options.depth)))
 
     parts = split(by_task(specs), _TASKS_PER_CORE[options.depth] * spark.sparkContext.defaultParallelism)

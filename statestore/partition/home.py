@@ -117,8 +117,6 @@ class Origin(NamedTuple):
         Status of a store whose format is unknown.
     reseed_refused
         Why its changelog is not written from its rows; None if it may be.
-    live_refused
-        Why it is not verified while it is in use; None if it may be.
     as_of_refused
         Why it is not restored as of a point; None if it may be.
     """
@@ -141,7 +139,6 @@ class Origin(NamedTuple):
     next_offsets_are_kept: bool = False
     unknown_format: Status = Status.DOWNGRADED
     reseed_refused: str | None = None
-    live_refused: str | None = None
     as_of_refused: str | None = None
 
 
@@ -168,7 +165,6 @@ GLOBAL_TABLE = FOREIGN_APPLICATION._replace(
     has_partition_of_task=False,
     next_offsets_are_kept=True,
     reseed_refused="it is a global store: its topic is written by others",
-    live_refused="global stores are not verified while they are in use",
     as_of_refused="is a global store of several logs: it has no state as of one point",
 )
 

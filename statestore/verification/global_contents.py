@@ -143,7 +143,7 @@ def _proven(
 
     Kafka Streams writes a table at least once, so it can contain records after its committed offset.
     """
-    proof = prove_global(spec, logs, options)
+    proof = prove_global(spec, logs, options, spec.live)
     if proof is None:
         return "the table has too many keys for the memory"
     if proof.shared:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -189,6 +190,53 @@ def test_nothing_is_written_and_no_lock_file_appears(application: Application, t
     for depth in ("offsets", "scan", "deep"):
         verify_live([spec], VerifyOptions(depth))
     assert seen() == before
+
+
+def test_an_offset_that_the_rows_never_reach_is_reported_after_two_looks(
+    application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = application.store_spec()
+    with writing(application) as writer:
+        writer.log([(b"k07", b"w"), (b"k08", b"w")])
+        writer._database.write({}, {spec.partition: 102})
+        writer._database.sync()
+        assert verify_live([spec], DEEP)[0].status is Status.UNCONFIRMED
+        monkeypatch.setattr(live, "sleep", lambda _: None)
+        (row,) = verify_live([spec], VerifyOptions("deep", confirm_within_s=30))
+        assert (row.status, row.action) == (Status.WRONG_OFFSET, Action.BY_HAND)
+        # Rows that reach it meanwhile show that the files were read while they were written.
+        monkeypatch.setattr(live, "sleep", lambda _: writer.store([(b"k07", b"w"), (b"k08", b"w")]))
+        (row,) = verify_live([spec], VerifyOptions("deep", confirm_within_s=30))
+        assert row.status is Status.PROVEN
+
+
+def test_another_number_of_partitions_than_of_tasks_is_reported(application: Application) -> None:
+    spec = application.store_spec()
+    assert spec.changelog is not None
+    spec = spec.model_copy(update={"changelog": spec.changelog.model_copy(update={"partitions": 1})})
+    (row,) = verify_live([spec], DEEP, tasks={(spec.application, spec.task.subtopology): 2})
+    assert (row.status, row.action) == (Status.REPARTITIONED, Action.BY_HAND)
+
+
+def test_a_store_without_a_changelog_is_read(bootstrap_servers: str, tmp_path: Path) -> None:
+    application = Application(bootstrap_servers, tmp_path, stores=(StoreDefinition(name=STORE, logged=False),))
+    application.process([(b"a", b"1"), (b"b", b"2")])
+    with locked(application.store_spec().paths, 1):
+        (row,) = with_live([application.store_spec()], verify_many([application.store_spec()], DEEP), DEEP)
+    assert (row.status, row.keys, row.end) == (Status.IN_USE, 2, None)
+    assert row.detail == "not proven: it has no changelog"
+
+
+def test_scratch_of_a_look_that_was_killed_is_removed_by_the_next_one(
+    application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left = tmp_path / f"statestore-scratch-{os.getuid()}" / "work-killed"
+    left.mkdir(parents=True)
+    (left / "runs").touch()
+    left.with_suffix(".lock").touch()
+    verify_live([application.store_spec()], DEEP)
+    assert [*left.parent.iterdir()] == []
 
 
 def test_a_store_that_is_locked_is_verified_live_by_itself(application: Application) -> None:

@@ -10,9 +10,11 @@ from statestore.formats.offsets import STATUS_CLOSED
 from statestore.formats.timestamped_value import encode
 from statestore.partition.spec import GLOBAL_TASK, StorePartitionSpec
 from statestore.reports import Contents, Status, VerifyRow
+from statestore.statedir.lock import locked
 from statestore.stores.open import open_key_value_store
 from statestore.stores.rocksdb import RocksDB
 from statestore.verification.global_stores import logs_of, verify_global
+from statestore.verification.live.verify import verify_live
 from statestore.verification.options import VerifyOptions
 from statestore.verification.proof.global_tables import prove_global
 from tests.integration.broker import T0, transaction
@@ -21,7 +23,7 @@ from tests.integration.support import Application
 
 def proven(spec: StorePartitionSpec) -> list[tuple[tuple[int, int], ...]]:
     """Return the ranges of offsets of each partition."""
-    found = prove_global(spec, logs_of(spec), VerifyOptions())
+    found = prove_global(spec, logs_of(spec), VerifyOptions(), spec.live)
     assert found is not None
     return [tuple((first, last) for first, last in prefix.offsets) for prefix in found.prefixes.values()]
 
@@ -80,7 +82,7 @@ def test_a_global_table_can_be_after_its_committed_offsets(table: StorePartition
 
 def test_a_row_without_a_record_is_found_in_a_global_table(table: StorePartitionSpec) -> None:
     rewrite(table, {b"other": encode(b"1", T0)})
-    proof = prove_global(table, logs_of(table), VerifyOptions())
+    proof = prove_global(table, logs_of(table), VerifyOptions(), table.live)
     assert proof is not None
     assert (proof.without_record, proof.is_prefix) == (1, False)
     assert compared(table)[1].only_in_store == 1
@@ -88,9 +90,25 @@ def test_a_row_without_a_record_is_found_in_a_global_table(table: StorePartition
 
 def test_a_key_of_two_partitions_is_compared_instead(table: StorePartitionSpec, bootstrap_servers: str) -> None:
     transaction(bootstrap_servers, table.partition.topic, [(b"a", b"2")], partition=2, timestamp=T0 + 2)
-    proof = prove_global(table, logs_of(table), VerifyOptions())
+    proof = prove_global(table, logs_of(table), VerifyOptions(), table.live)
     assert proof is not None
     assert proof.shared == 1
     assert [found.is_prefix for found in proof.prefixes.values()] == [True] * 3
     found, contents = compared(table)
     assert (found.status, contents.differing, contents.partition_offsets) == (Status.LAGGING, 0, ())
+
+
+def test_a_global_table_is_proven_while_it_is_in_use(table: StorePartitionSpec) -> None:
+    options = VerifyOptions("deep", confirm_within_s=0)
+    with locked(table.paths, 1):
+        (found,) = verify_live([table], options)
+    assert (found.status, found.live, found.keys, found.end) == (Status.PROVEN, True, 3, None)
+    assert found.contents is not None
+    assert found.contents.partition_offsets == ((0, 2, 2), (1, 0, 1), (2, -1, -1))
+    rewrite(table, {b"other": encode(b"1", T0)})
+    (found,) = verify_live([table], options)
+    assert found.status is Status.UNCONFIRMED
+    (found,) = verify_live([table.model_copy(update={"global_kind": None})], options)
+    assert (found.status, "processor" in found.detail) == (Status.IN_USE, True)
+    (found,) = verify_live([table.model_copy(update={"global_kind": "processor"})], options)
+    assert (found.status, found.detail) == (Status.IN_USE, "not proven: a processor fills it")

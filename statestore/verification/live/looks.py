@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir
 from time import monotonic, sleep
 from types import MappingProxyType
 from typing import NamedTuple
@@ -23,12 +24,14 @@ from statestore.partition.inspection import damaged_file
 from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.record import read_record
+from statestore.statedir.scratch import scratch_directory
 from statestore.stores.scan import ScannedDatabase
 from statestore.verification.gathering import Cluster
 from statestore.verification.kernels import hashes_of
 from statestore.verification.options import VerifyOptions
 from statestore.verification.proof.bounds import bounds_apply, older_databases
 from statestore.verification.proof.closed import Proof, is_provable, prove
+from statestore.verification.proof.global_tables import GlobalProof, prove_global
 from statestore.verification.row_reading import reading_of
 
 _ATTEMPTS = 3
@@ -55,6 +58,8 @@ class Look(NamedTuple):
         Rows that were read; None if not all were.
     proof
         Which offsets of the log the rows equal; None if that was not asked, or not possible.
+    global_proof
+        The same for a global table, of all partitions of its topic.
     not_proven
         Why there is no proof.
     keys
@@ -70,6 +75,7 @@ class Look(NamedTuple):
     changed_ms: int | None = None
     rows: int | None = None
     proof: Proof | None = None
+    global_proof: GlobalProof | None = None
     not_proven: str = ""
     keys: Mapping[tuple[int, int], bytes] = MappingProxyType({})
     damage: str = ""
@@ -109,6 +115,10 @@ def _look(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) ->
             opened = open_databases(store, spec.store.values)
             found = found._replace(at_s=monotonic(), changed_ms=_changed_ms(opened))
             used = spec.segments_used({each.start: each.database for each in opened})
+            if not spec.store.logged or spec.changelog is None:
+                return _read(spec, used, found, options, cluster)
+            if not spec.origin.has_partition_of_task:
+                return _look_at_global(spec, used, found, options, cluster)
             claims = _claims(spec, used)
             found = found._replace(
                 claims=claims,
@@ -120,7 +130,7 @@ def _look(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) ->
                 return found._replace(damage=f"an older copy of its files was put back: {'; '.join(older)}")
             return _read(spec, used, found, options, cluster)
     except StoreCorruptedError as error:
-        log = cluster.log_ranges([spec])[spec.partition]
+        log = found.log if spec.changelog is None else cluster.log_ranges([spec])[spec.partition]
         damage = _without_views(str(error), opened)
         return found._replace(log=log, damage=damage, file=damaged_file(StoreCorruptedError(damage), spec.live))
     except StateStoreError as error:
@@ -158,6 +168,21 @@ def _read(
     return found._replace(rows=rows, not_proven=not_proven)
 
 
+def _look_at_global(
+    spec: StorePartitionSpec,
+    databases: Mapping[int, ScannedDatabase],
+    found: Look,
+    options: VerifyOptions,
+    cluster: Cluster,
+) -> Look:
+    logs = cluster.log_ranges([spec])
+    if options.depth == "deep" and spec.global_kind != "processor":
+        (database,) = databases.values()
+        if (proof := prove_global(spec, logs, options, database)) is not None:
+            return found._replace(global_proof=proof, rows=proof.digest.rows)
+    return _read(spec, databases, found, options, cluster)
+
+
 def _proven(
     spec: StorePartitionSpec,
     databases: Mapping[int, ScannedDatabase],
@@ -167,8 +192,9 @@ def _proven(
 ) -> tuple[Look, Proof | None]:
     """Prove which offsets the rows equal; rows that are not logged yet are given the time of a producer's batch."""
     for pause_s in (*_UNTIL_LOGGED_S, None):
-        with TemporaryDirectory(prefix="statestore-") as scratch:
-            own = replace(options, scratch=Path(scratch) / "runs")
+        # Not in the state directory. The next look removes the files of a look that was killed.
+        with scratch_directory(Path(gettempdir()) / f"statestore-scratch-{os.getuid()}") as scratch:
+            own = replace(options, scratch=scratch / "runs")
             proof = prove(spec, databases, found.log, own, name_suspects=True)
         if pause_s is None or proof is None or not proof.unexplained:
             break
@@ -199,8 +225,12 @@ def _keys_without_record(
 
 
 def _why_not_provable(spec: StorePartitionSpec) -> str:
+    if spec.changelog is None or not spec.store.logged:
+        return "it has no changelog"
     if is_provable(spec):
         return ""
+    if not spec.origin.has_partition_of_task:
+        return "a processor fills it" if spec.global_kind == "processor" else "it has too many keys for the memory"
     return "store and log number duplicates independently" if spec.store.retain_duplicates else "custom store"
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from time import monotonic, sleep
+from types import MappingProxyType
 from typing import NamedTuple
 
 from statestore.advice import Situation, advice
@@ -24,6 +25,7 @@ from statestore.errors import (
 )
 from statestore.partition.advice import target_of
 from statestore.partition.spec import StorePartitionSpec
+from statestore.partition.verdict import repartitioned
 from statestore.reports import Action, Advice, Contents, DifferingKey, Status, VerifyRow
 from statestore.requests.verify import Depth
 from statestore.statedir.lock import require_made
@@ -32,6 +34,7 @@ from statestore.verification.live.confirmation import Seen, confirmed, end_of, l
 from statestore.verification.live.kill_risk import kill_risk
 from statestore.verification.live.looks import Look, look
 from statestore.verification.options import VerifyOptions
+from statestore.verification.proof.global_tables import GlobalProof
 from statestore.verification.proof.prefix import Range, common_ranges
 from statestore.verification.proof.suspects import NO_SUSPECTS, Suspect
 
@@ -58,10 +61,13 @@ class _Judged(NamedTuple):
 class _Watched:
     """A store and the looks at it so far."""
 
-    def __init__(self, spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) -> None:
-        self.spec, self._options, self._cluster = spec, options, cluster
+    def __init__(
+        self, spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster, tasks: int | None = None
+    ) -> None:
+        self.spec, self._options, self._cluster, self._tasks = spec, options, cluster, tasks
         self._began = monotonic()
         self._seen: list[Seen] = []
+        self._claimed: dict[int, int] = {}
         self._look: Look | None = None
         self._damaged = 0
         self._gone_since: float | None = None
@@ -86,6 +92,8 @@ class _Watched:
         refusal = _refusal(self.spec)
         if refusal:
             raise LockedError(refusal)
+        if (wrong := repartitioned(self.spec, self._tasks)) is not None:
+            return _Judged(wrong.status, Action.BY_HAND, f"{wrong.detail}; {_ADVICE}")
         require_made(self.spec.state_dir, self.spec.application)
         if not self.spec.live.exists():
             self._look = None
@@ -116,11 +124,12 @@ class _Watched:
         behind = None if offset is None else max(found.log.last_stable - (offset + 1), 0)
         # Without a proof, what follows the last record may be the markers of its transaction alone.
         at_end = behind is not None and behind <= _MARKERS and found.proof is None
+        has_one_log = spec.store.logged and spec.changelog is not None and spec.origin.has_partition_of_task
         return row.model_copy(
             update={
                 "committed": found.committed,
-                "start": found.log.start,
-                "end": found.log.last_stable,
+                "start": found.log.start if has_one_log else None,
+                "end": found.log.last_stable if has_one_log else None,
                 "file": found.file,
                 "keys": found.rows,
                 "contents": judged.contents,
@@ -161,6 +170,8 @@ class _Watched:
                 return _Judged(Status.UNCONFIRMED, Action.LATER, found.damage, pending=True)
             return _Judged(Status.CORRUPT, Action.BY_HAND, detail)
         self._damaged = 0
+        if found.global_proof is not None:
+            return _by_global_proof(spec, found.global_proof)
         if found.committed is not None and found.committed >= end_of(found.log):
             detail = (
                 f"its files have offset {found.committed}, but its changelog ends at {end_of(found.log)}; {_ADVICE}"
@@ -213,6 +224,10 @@ class _Watched:
         if seen.is_clean and not below:
             return _Judged(Status.PROVEN, contents=contents, offset=offset)
         self._seen.append(seen)
+        confirmed_claims = [at for at in below if self._claimed.get(at, -1) > positions[at][-1].last]
+        self._claimed = {at: found.claims[at] for at in below}
+        if confirmed_claims:
+            return _with_wrong_claim(found.claims[confirmed_claims[0]], positions[confirmed_claims[0]], contents)
         if below:
             stated, rows_at = found.claims[below[0]], positions[below[0]][-1].last
             why = f"its files state offset {stated}, and its rows are those of offset {rows_at}"
@@ -223,6 +238,40 @@ class _Watched:
         until = end_of(self._seen[0].log)
         said = f"{why}. A replay can cause this. A look after offset {until} is on disk confirms or refutes it"
         return _Judged(Status.UNCONFIRMED, Action.LATER, said, contents, pending=True)
+
+
+def _by_global_proof(spec: StorePartitionSpec, proof: GlobalProof) -> _Judged:
+    """Judge a global table by the offsets of its topic's partitions. Keys that several of them have do not count."""
+    rows, digest = proof.digest.rows, proof.digest.hexdigest()
+    contents = Contents(
+        store_rows=rows,
+        log_rows=rows,
+        equal=max(rows - proof.shared, 0),
+        not_judged=proof.shared,
+        store_digest=digest,
+        partition_offsets=tuple(
+            (partition.partition, first, last)
+            for partition, prefix in proof.prefixes.items()
+            for first, last in prefix.offsets
+        ),
+    )
+    if not proof.may_be_prefix:
+        why = "its rows are not those of any offsets of its topic"
+        if spec.global_kind == "table":
+            return _Judged(Status.UNCONFIRMED, Action.LATER, why, contents, pending=True)
+        why = f"{why}, so it may be filled by a processor"
+    elif 2 * proof.shared > rows:
+        why = f"{proof.shared} of its keys are in several partitions of its topic"
+    else:
+        return _Judged(Status.PROVEN, contents=contents)
+    contents = contents.model_copy(update={"not_proven": why, "partition_offsets": ()})
+    return _Judged(Status.IN_USE, detail=f"not proven: {why}", contents=contents)
+
+
+def _with_wrong_claim(stated: int, rows_at: Sequence[Range], contents: Contents) -> _Judged:
+    """Judge a store whose files have stated an offset in two looks that its rows have in neither."""
+    detail = f"its files state offset {stated}, and its rows are those of offset {rows_at[-1].last}, in two looks"
+    return _Judged(Status.WRONG_OFFSET, Action.BY_HAND, f"{detail}; {_ADVICE}", contents, offset=rows_at[-1].last)
 
 
 def _advice(spec: StorePartitionSpec, judged: _Judged) -> Advice | None:
@@ -244,10 +293,6 @@ def _certain(ranges: Sequence[Range], found: Look) -> int:
 
 def _refusal(spec: StorePartitionSpec) -> str:
     """Return why a store cannot be verified while it is in use; empty if it can."""
-    if spec.origin.live_refused is not None:
-        return f"{spec.origin.live_refused}: {_ADVICE}"
-    if spec.changelog is None or not spec.store.logged:
-        return f"it has no changelog to verify it against while it is in use: {_ADVICE}"
     if not spec.store.files_are_known:
         return f"the files of a custom store cannot be read while it is in use: {_ADVICE}"
     return ""
@@ -257,6 +302,7 @@ def verify_live(
     specs: Sequence[StorePartitionSpec],
     options: VerifyOptions,
     archived: Callable[[Sequence[StorePartitionSpec]], Sequence[VerifyRow]] = lambda _: (),
+    tasks: Mapping[tuple[str, int], int] = MappingProxyType({}),
 ) -> list[VerifyRow]:
     """Verify stores that are in use, or may be. Takes no lock, and writes nothing into the state directory.
 
@@ -264,6 +310,8 @@ def verify_live(
     ----------
     archived
         Verifies stores whose home is the archive, where no application uses them.
+    tasks
+        How many tasks there are, by application and subtopology, where that is known.
 
     Raises
     ------
@@ -274,13 +322,14 @@ def verify_live(
     """
     if not all(spec.home.is_locked_in_use for spec in specs):
         kept = iter(archived([spec for spec in specs if not spec.home.is_locked_in_use]))
-        looked = iter(verify_live([spec for spec in specs if spec.home.is_locked_in_use], options))
+        looked = iter(verify_live([spec for spec in specs if spec.home.is_locked_in_use], options, tasks=tasks))
         return [next(looked) if spec.home.is_locked_in_use else next(kept) for spec in specs]
     clusters: dict[tuple[str, float], Cluster] = {}
     watched = []
     for spec in specs:
         where = spec.bootstrap_servers, spec.kafka_timeout_s
-        watched.append(_Watched(spec, options, clusters.setdefault(where, Cluster(*where))))
+        cluster = clusters.setdefault(where, Cluster(*where))
+        watched.append(_Watched(spec, options, cluster, tasks.get((spec.application, spec.task.subtopology))))
     try:
         for each in watched:
             each.look()
@@ -309,7 +358,7 @@ def _look_again(watched: Sequence[_Watched], options: VerifyOptions) -> None:
 
 def was_read(row: VerifyRow) -> bool:
     """Return whether the files of a store in use could be read, or show why they cannot be."""
-    return row.end is not None or row.status in (Status.UNKNOWN_FORMAT, Status.DOWNGRADED)
+    return row.end is not None or row.keys is not None or row.status in (Status.UNKNOWN_FORMAT, Status.DOWNGRADED)
 
 
 def of_locked(options: VerifyOptions) -> VerifyOptions:

@@ -1,4 +1,4 @@
-"""Proves which offsets of its topic's partitions a closed global table equals: each partition has its own.
+"""Proves which offsets of its topic's partitions a global table equals: each partition has its own.
 
 A key belongs to the partition that has its records. If several partitions have a key, Kafka Streams applies their
 records in an unknown order, so this key is not judged.
@@ -17,8 +17,8 @@ from statestore.errors import unreadable_is_damaged
 from statestore.kafka.topics import LogRange
 from statestore.model import TopicPartition
 from statestore.partition.spec import StorePartitionSpec
-from statestore.stores.scan import ScannedDatabase
 from statestore.verification.options import VerifyOptions
+from statestore.verification.proof.closed import Database, scanned
 from statestore.verification.proof.kernels import KEY_BYTES, PRINT, RUNS_OF_MEMORY, SEGMENT, SHARED, STORED
 from statestore.verification.proof.key_table import KeyTable
 from statestore.verification.proof.prefix import Prefix, find_prefix
@@ -48,15 +48,26 @@ class GlobalProof(NamedTuple):
     @property
     def is_prefix(self) -> bool:
         """True if all rows are those of their partitions' committed records at some offsets."""
-        return not self.without_record and all(
-            found.is_prefix and not found.by_optional and not found.orphans for found in self.prefixes.values()
-        )
+        settled = not any(found.by_optional or found.orphans for found in self.prefixes.values())
+        return settled and self.may_be_prefix
+
+    @property
+    def may_be_prefix(self) -> bool:
+        """True if all rows are those of their partitions' records, also of open transactions, at some offsets."""
+        return not self.without_record and all(found.is_prefix for found in self.prefixes.values())
 
 
 def prove_global(
-    spec: StorePartitionSpec, logs: Mapping[TopicPartition, LogRange], options: VerifyOptions
+    spec: StorePartitionSpec, logs: Mapping[TopicPartition, LogRange], options: VerifyOptions, place: Database
 ) -> GlobalProof | None:
     """Find the offsets of its topic's partitions that a global table equals; None if its keys need too much memory.
+
+    Parameters
+    ----------
+    logs
+        Offsets of these partitions, asked for after the database was closed or linked.
+    place
+        The closed database, or an open view of a live one.
 
     Raises
     ------
@@ -67,17 +78,14 @@ def prove_global(
     """
     values = spec.store.values
     table, digest = KeyTable(routing_of(spec.store), values), Digest(values)
-    with unreadable_is_damaged():
-        database = ScannedDatabase(spec.live, values)
-        try:
-            if database.entries() * KEY_BYTES > RUNS_OF_MEMORY * options.run_bytes:
-                return None
-            for batch in database.rows():
-                options.give_way()
-                table.add_rows(0, batch)
-                digest.add_stored(*batch.columns)
-        finally:
-            database.close()
+    with unreadable_is_damaged(), scanned(spec, place) as database:
+        if database.entries() * KEY_BYTES > RUNS_OF_MEMORY * options.run_bytes:
+            return None
+        for batch in database.rows():
+            options.give_way()
+            options.pace(batch.nbytes)
+            table.add_rows(0, batch)
+            digest.add_stored(*batch.columns)
     numbers = {partition: number for number, partition in enumerate(logs, 1)}  # 0: no record so far
     for partition, log in logs.items():
         for records in LogRecords(spec, log, options, partition):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -225,6 +226,30 @@ def test_a_store_without_a_changelog_is_read(bootstrap_servers: str, tmp_path: P
         (row,) = with_live([application.store_spec()], verify_many([application.store_spec()], DEEP), DEEP)
     assert (row.status, row.keys, row.end) == (Status.IN_USE, 2, None)
     assert row.detail == "not proven: it has no changelog"
+    shutil.rmtree(application.store_spec().live)
+    (row,) = verify_live([application.store_spec()], DEEP)
+    assert row.status is Status.UNCONFIRMED
+
+
+def test_damage_of_a_locked_store_without_a_changelog_is_reported(bootstrap_servers: str, tmp_path: Path) -> None:
+    application = Application(bootstrap_servers, tmp_path, stores=(StoreDefinition(name=STORE, logged=False),))
+    application.process([(b"a", b"1"), (b"b", b"2")])
+    spec = application.store_spec()
+    for path in spec.live.glob("*.sst"):
+        path.write_bytes(b"damaged")
+    with locked(spec.paths, 1):
+        (row,) = with_live([spec], verify_many([spec], DEEP), VerifyOptions("deep", confirm_within_s=5))
+    assert (row.status, row.end) == (Status.CORRUPT, None)
+
+
+def test_a_store_whose_changelog_topic_is_gone_is_reported(application: Application) -> None:
+    spec = application.store_spec().model_copy(update={"changelog": None})
+    with writing(application):
+        (row,) = with_live([spec], verify_many([spec], DEEP), DEEP)
+        assert (row.status, row.action) == (Status.REPLACED, Action.BY_HAND)
+    shutil.rmtree(spec.live)
+    (row,) = verify_live([spec], DEEP)
+    assert row.status is Status.EMPTY
 
 
 def test_scratch_of_a_look_that_was_killed_is_removed_by_the_next_one(

@@ -115,7 +115,7 @@ def _look(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) ->
             opened = open_databases(store, spec.store.values)
             found = found._replace(at_s=monotonic(), changed_ms=_changed_ms(opened))
             used = spec.segments_used({each.start: each.database for each in opened})
-            if not spec.store.logged or spec.changelog is None:
+            if not spec.store.logged:
                 return _read(spec, used, found, options, cluster)
             if not spec.origin.has_partition_of_task:
                 return _look_at_global(spec, used, found, options, cluster)
@@ -130,7 +130,7 @@ def _look(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) ->
                 return found._replace(damage=f"an older copy of its files was put back: {'; '.join(older)}")
             return _read(spec, used, found, options, cluster)
     except StoreCorruptedError as error:
-        log = found.log if spec.changelog is None else cluster.log_ranges([spec])[spec.partition]
+        log = cluster.log_ranges([spec])[spec.partition] if spec.store.logged else found.log
         damage = _without_views(str(error), opened)
         return found._replace(log=log, damage=damage, file=damaged_file(StoreCorruptedError(damage), spec.live))
     except StateStoreError as error:
@@ -225,7 +225,7 @@ def _keys_without_record(
 
 
 def _why_not_provable(spec: StorePartitionSpec) -> str:
-    if spec.changelog is None or not spec.store.logged:
+    if not spec.store.logged:
         return "it has no changelog"
     if is_provable(spec):
         return ""

@@ -95,6 +95,8 @@ class _Watched:
         if (wrong := repartitioned(self.spec, self._tasks)) is not None:
             return _Judged(wrong.status, Action.BY_HAND, f"{wrong.detail}; {_ADVICE}")
         require_made(self.spec.state_dir, self.spec.application)
+        if self.spec.store.logged and self.spec.changelog is None:
+            return self._without_log()
         if not self.spec.live.exists():
             self._look = None
             return self._missing()
@@ -124,7 +126,7 @@ class _Watched:
         behind = None if offset is None else max(found.log.last_stable - (offset + 1), 0)
         # Without a proof, what follows the last record may be the markers of its transaction alone.
         at_end = behind is not None and behind <= _MARKERS and found.proof is None
-        has_one_log = spec.store.logged and spec.changelog is not None and spec.origin.has_partition_of_task
+        has_one_log = spec.store.logged and spec.origin.has_partition_of_task
         return row.model_copy(
             update={
                 "committed": found.committed,
@@ -148,9 +150,15 @@ class _Watched:
             age_ms = max(brokers_clock.now_ms(self.spec) - found.changed_ms, 0)
         return kill_risk(offset, found.log, changelog, age_ms, alert_at=self._options.alert_at)
 
+    def _without_log(self) -> _Judged:
+        detail = f"changelog topic {self.spec.partition.topic} does not exist"
+        if not self.spec.live.exists():
+            return _Judged(Status.EMPTY, detail=f"{detail}, and neither does the store")
+        return _Judged(Status.REPLACED, Action.BY_HAND, f"{detail}; {_ADVICE}")
+
     def _missing(self) -> _Judged:
-        log = self._cluster.log_ranges([self.spec])[self.spec.partition]
-        if log.start == log.high_watermark == 0:
+        logs = self._cluster.log_ranges([self.spec]) if self.spec.store.logged else {}
+        if logs and all(log.start == log.high_watermark == 0 for log in logs.values()):
             return _Judged(Status.EMPTY, detail="nothing logged yet")
         where = f"{self.spec.live} does not exist"
         first, now_s = self._gone_since is None, monotonic()
@@ -358,7 +366,8 @@ def _look_again(watched: Sequence[_Watched], options: VerifyOptions) -> None:
 
 def was_read(row: VerifyRow) -> bool:
     """Return whether the files of a store in use could be read, or show why they cannot be."""
-    return row.end is not None or row.keys is not None or row.status in (Status.UNKNOWN_FORMAT, Status.DOWNGRADED)
+    read = row.end is not None or row.keys is not None or row.file is not None
+    return read or row.status not in (Status.LOCKED, Status.MISSING, Status.EMPTY, Status.UNCONFIRMED)
 
 
 def of_locked(options: VerifyOptions) -> VerifyOptions:

@@ -45,7 +45,10 @@ FILE = "STATESTORE_ENVIRONMENTS"
 PREFIX = "STATESTORE_DAG_PREFIX"
 _SERVICE_ID = "STATESTORE_SERVICE_ID"
 #: Names of the DAGs, without a prefix, an environment, or what may stand behind them.
-DAGS = ("metastore", "process", "verify", "restore", "validate", "rewrite", "snapshot", "drill", "maintenance")
+DAGS = (
+    *("metastore", "process", "verify", "restore", "validate", "rewrite"),
+    *("snapshot", "drill", "survey", "maintenance"),
+)
 #: One for all, so that the page shows all stores.
 COMMON = frozenset({FILE, PREFIX, "STATESTORE_REPORTS_DIR", "STATESTORE_DATA_DOCS_DIR", "STATESTORE_EVIDENCE_KEY"})
 #: What an environment may say otherwise: settings of jobs, and those that only DAGs have.
@@ -54,7 +57,7 @@ OWN = (
     | {KAFKA_CONFIG, "STATESTORE_KAFKA_CONN_ID", "STATESTORE_ARCHIVE_CONFIG", "STATESTORE_ARCHIVE_CONNECTION"}
     | {
         f"STATESTORE_{name}_SCHEDULE"
-        for name in ("PROCESS", "VERIFY", "VERIFY_DEEP", "VALIDATE", "SNAPSHOT", "DRILL", "MAINTENANCE")
+        for name in ("PROCESS", "VERIFY", "VERIFY_DEEP", "VALIDATE", "SNAPSHOT", "DRILL", "SURVEY", "MAINTENANCE")
     }
     | {"STATESTORE_PROCESS_SCHEDULES", "STATESTORE_VERIFY_AFTER_PROCESS", "STATESTORE_VERIFY_DEEP_SAMPLE"}
     | {"STATESTORE_EVIDENCE_KEY_FILE", "STATESTORE_EVIDENCE_CONNECTION"}

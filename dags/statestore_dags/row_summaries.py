@@ -16,6 +16,7 @@ from statestore.reports import (
     RestorePlanRow,
     RestoreReport,
     RestoreRow,
+    SurveyRow,
     ValidateRow,
     VerifyReport,
     VerifyRow,
@@ -32,6 +33,7 @@ AnyRow = (
     | WriteRow
     | MaintenanceRow
     | DrillRow
+    | SurveyRow
 )
 
 
@@ -99,6 +101,13 @@ def headline(row: AnyRow) -> str:
                 said += f": {when}restored in {row.seconds:.1f} s, {row.rows:,} rows compared"
             if row.detail:
                 said += f". {row.detail}"
+        case SurveyRow():
+            said = f"risks: {len(row.risks):,}, facts not read: {len(row.unread):,}"
+            for risk in row.risks:
+                said += f"\n{risk.advice.situation}: {risk.subject}, {risk.why}. {risk.advice.sentence}"
+                said += f" Next: {risk.advice.command}" if risk.advice.command else ""
+            for fact in row.unread:
+                said += f"\nnot read: {fact.fact} of {fact.subject}. {fact.why}"
         case MaintenanceRow():
             said = f"{row.removed_count:,} removed, {row.removed_bytes:,} bytes"
             if row.kept:

@@ -7,6 +7,7 @@
     GET /statestore/api/drills?application=&store=     restores of past drills
     GET /statestore/docs/...                           Great Expectations' Data Docs
     GET /statestore/reports, /statestore/reports/...   the jobs' reports as they were written
+    GET /statestore/surveys/...                        reports of surveys as pages
     GET /statestore/ui/...                             script, style and icons of the page
 
 They read two places, directories or in object storage, write nothing, and read STATESTORE_* on each request, so that an
@@ -34,12 +35,15 @@ from statestore_dags.archive_connection import LastingAccess
 from statestore.config import load_directories
 from statestore.errors import ArchiveAccessError, InputError, RetryError, StateStoreError
 from statestore.objects.path import Location, ObjectPath
+from statestore.reports import SurveyReport, read_report
+from statestore.survey.page import page as survey_page
 from statestore_ui.data_docs import POLICY, index, styled
 from statestore_ui.drill_history import drill_points
 from statestore_ui.history import Histories
 from statestore_ui.overview import Overviews
 from statestore_ui.partition_pages import MOST_ROWS, ORDERS, Question
 from statestore_ui.report_files import list_reports
+from statestore_ui.report_rows import SURVEY
 from statestore_ui.running_work import Running
 
 _HEADERS = {
@@ -228,6 +232,19 @@ async def report(job: str, name: str, request: Request) -> Response:
     if not name.endswith(".json"):
         return Response(status_code=404, headers=_HEADERS)
     return await _file(_reports(), f"{job}/{name}", request)
+
+
+@app.get("/surveys/{name}")
+def survey(name: str) -> Response:
+    """Serve the report of a survey as a page."""
+    if not name.endswith(".json") or name != Path(name).name:
+        return Response(status_code=404, headers=_HEADERS)
+    path = _reports() / SURVEY / name
+    if not path.exists():
+        return _page(
+            "No such survey", f"There is no report {path}. It may be too old: see STATESTORE_REPORTS_DAYS.", 404
+        )
+    return HTMLResponse(survey_page(read_report(path, SurveyReport)), headers=_HEADERS)
 
 
 @app.exception_handler(InputError)

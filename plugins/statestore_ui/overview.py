@@ -29,7 +29,7 @@ from statestore_ui.partition_health import Newest, Standing, not_verified, stand
 from statestore_ui.partition_pages import Pages, Partition
 from statestore_ui.recent import Recent
 from statestore_ui.report_files import Problem, ReportFile, ReportFiles, list_reports
-from statestore_ui.report_rows import Drilled, Head, Key, Processed, Run, Verified
+from statestore_ui.report_rows import CLUSTER, SURVEY, Drilled, Head, Key, Processed, Run, Verified
 
 #: Applications without a definition, by name.
 Listed = Mapping[str, KafkaStreamsApplication]
@@ -153,6 +153,7 @@ class _Reading:
         return {
             "as_of_ms": self._as_of_ms,
             "applications": _summaries(partitions),
+            "surveys": list(self._surveys()),
             "problems": [
                 {"path": problem.path, "message": problem.message, "missing": problem.missing}
                 for problem in self._problems[:_MOST_PROBLEMS]
@@ -228,6 +229,18 @@ class _Reading:
             return False
         by_command = last.dag_id is None  # which also looks at applications without a definition
         return by_command or defined is None or last.finished_ms > defined.found_ms or defined.has(key[0], key[1])
+
+    def _surveys(self) -> Iterator[dict[str, Any]]:
+        """Yield the figures of the last survey of each environment."""
+        seen = set[str | None]()
+        for file, head in self._heads(SURVEY):
+            if head.dag_id in seen or (rows := self._rows(file, head)) is None:
+                continue
+            seen.add(head.dag_id)
+            figures = rows[CLUSTER]._asdict()
+            run: Run = figures.pop("run")
+            name = "" if head.dag_id is None else DagName.parse(head.dag_id).environment
+            yield {"environment": name, **figures, "started_ms": run.started_ms, "run": run._asdict()}
 
     # -- which reports are read ----------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
 
 from statestore.objects.path import Location, ObjectPath
-from statestore.reports import Action, Int64, Loss, Status
+from statestore.reports import Action, Int64, Loss, Status, SurveyReport
 
 Key = tuple[str, str, str]
 _PIECE_BYTES = 1 << 20
@@ -154,6 +154,17 @@ class Drilled(NamedTuple):
         if self.standing != "proven" or until_ms is None or now_ms <= until_ms:
             return self
         return self._replace(standing="proven too long ago", detail="the last proof is older than its objective")
+
+
+class Surveyed(NamedTuple):
+    """A report of `survey`: figures of the cluster."""
+
+    run: Run
+    cluster: str
+    applications: int
+    risks: int
+    unread: int
+    not_looked_at: tuple[str, ...]
 
 
 Row = Verified | Restored | Validated | Processed | Drilled
@@ -424,8 +435,11 @@ _KINDS = {
     "validate": _kind(_ValidateRow, _validated),
     "drill": _kind(_DrillRow, _drilled),
 }
-#: Jobs whose reports have rows for the page.
-JOBS = tuple(_KINDS)
+SURVEY = "survey"
+#: Jobs whose reports the page shows.
+JOBS = (*_KINDS, SURVEY)
+#: Key of the figures of a survey, which are not those of a store partition.
+CLUSTER: Key = ("", "", "")
 
 
 def read_rows(job: str, path: Location, run: Run) -> dict[Key, Any]:
@@ -440,6 +454,8 @@ def read_rows(job: str, path: Location, run: Run) -> dict[Key, Any]:
     ValueError
         If it is no such report, or ends in the middle.
     """
+    if job == SURVEY:
+        return {CLUSTER: _surveyed(SurveyReport.model_validate_json(path.read_bytes()), run)}
     kind = _KINDS[job]
     with BytesIO(path.read_bytes()) if isinstance(path, ObjectPath) else path.open("rb") as content:
         found: dict[Key, Any] = {}
@@ -451,6 +467,12 @@ def read_rows(job: str, path: Location, run: Run) -> dict[Key, Any]:
                 rows = kind.whole.validate_json(piece)["rows"]
             found.update(kind.kept(rows, run))
     return found
+
+
+def _surveyed(report: SurveyReport, run: Run) -> Surveyed:
+    applications = sum(bool(found.name) for found in report.surveyed)
+    counts = applications, len(report.risks), len(report.unread)
+    return Surveyed(run, report.cluster_id, *counts, tuple(report.left_out))
 
 
 def _pieces(content: IO[bytes]) -> Iterator[bytes]:

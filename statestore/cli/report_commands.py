@@ -16,7 +16,7 @@ from statestore.objects.path import Location, listing, location
 if TYPE_CHECKING:
     from statestore.reports import AnyReport
 
-_JOBS = ("process", "verify", "restore", "validate", "snapshot", "drill", "write", "maintenance")
+_JOBS = ("process", "verify", "restore", "validate", "snapshot", "drill", "survey", "write", "maintenance")
 _RUNNING = ("process", "restore", "snapshot")
 
 

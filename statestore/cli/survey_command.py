@@ -15,7 +15,7 @@ from statestore.cli.parameters import DURATION, duration
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from statestore.survey.report import SurveyedApplication, SurveyReport
+    from statestore.reports import SurveyedApplication, SurveyReport
 
 #: Commands that are printed; JSON and HTML have all.
 _COMMANDS_SHOWN = 10

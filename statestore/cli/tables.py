@@ -27,6 +27,7 @@ from statestore.reports import (
     RestoreRow,
     SnapshotReport,
     Status,
+    SurveyReport,
     ValidatedStore,
     ValidateReport,
     VerifyReport,
@@ -76,6 +77,8 @@ def status_text(status: Status) -> Text:
 
 def show(console: Console, report: AnyReport) -> None:
     """Print the report of a job."""
+    from statestore.cli.survey_command import show_survey  # which needs this module for its tables
+
     match report:
         case VerifyReport():
             show_verified(console, report.rows)
@@ -95,6 +98,8 @@ def show(console: Console, report: AnyReport) -> None:
             show_drilled(console, report)
         case MaintenanceReport():
             show_maintained(console, report.rows, dry_run=report.dry_run)
+        case SurveyReport():
+            show_survey(console, report)
 
 
 def show_processed(console: Console, rows: Sequence[ProcessRow]) -> None:

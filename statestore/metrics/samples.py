@@ -27,6 +27,7 @@ from statestore.reports import (
     SnapshotReport,
     SnapshotRow,
     Status,
+    SurveyReport,
     ValidatedStore,
     ValidateReport,
     VerifyReport,
@@ -111,7 +112,8 @@ def of_end(job: str, applications: Sequence[str], exit_code: int, ended_ms: int)
 
 def of_report(report: AnyReport) -> Iterator[Sample]:
     """Return what a report says."""
-    for application in report.applications or ("",):
+    of_cluster = ("",) if isinstance(report, SurveyReport) or not report.applications else ()
+    for application in (*of_cluster, *report.applications):
         # Rows of maintenance are of places, not of applications.
         own = [row for row in report.rows if getattr(row, "application", application) == application]
         yield Sample(table.JOB_DURATION, report.seconds, (report.job, application))

@@ -27,7 +27,7 @@ from statestore.reports import MaintenanceRow
 from statestore.statedir.lock import locked
 from statestore.verification.history import history_dir
 
-JOBS = ("process", "verify", "restore", "validate", "snapshot", "drill", "write", "maintenance")
+JOBS = ("process", "verify", "restore", "validate", "snapshot", "drill", "survey", "write", "maintenance")
 _DAY_S = 24 * 60 * 60
 
 

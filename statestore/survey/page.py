@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from html import escape
 
 from statestore.clock import duration_text
-from statestore.survey.report import SurveyedApplication, SurveyReport, SurveyRisk
+from statestore.reports import SurveyedApplication, SurveyReport, SurveyRisk
 
 NOT_READ = "not read"
 _STYLE = """

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from statestore.advice import Situation, Target, advice
 from statestore.clock import duration_text
+from statestore.reports import SurveyRisk
 from statestore.survey.copies import Copies, Snapshot
 from statestore.survey.facts import ClusterFacts, PartitionFacts, TopicFacts, is_in_memory
 from statestore.survey.gathering import prefixes
 from statestore.survey.owners import is_streams
 from statestore.survey.rates import Rates
-from statestore.survey.report import SurveyRisk
 from statestore.survey.subject import OwnedChangelog, Subject
 
 #: A setting of this many ms or more is meant to be never.

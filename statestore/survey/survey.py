@@ -11,13 +11,13 @@ from statestore.errors import StateStoreError
 from statestore.kafka.open_transaction import transactional_ids
 from statestore.model import TopicPartition
 from statestore.objects.path import Location
+from statestore.reports import SurveyedApplication, SurveyedStore, SurveyReport, SurveyUnread
 from statestore.survey.copies import Copies, StoreName, read_snapshots, read_verified
 from statestore.survey.facts import ClusterFacts, Unread
 from statestore.survey.gathering import read_cluster
 from statestore.survey.idle_groups import read_idle_since
 from statestore.survey.owners import TransactionalIds, owners
 from statestore.survey.rates import DEFAULT, Rates
-from statestore.survey.report import SurveyedApplication, SurveyedStore, SurveyReport, SurveyUnread
 from statestore.survey.risks import Judged, risks
 from statestore.survey.subject import OwnedChangelog, Subject, subjects
 

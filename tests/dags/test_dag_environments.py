@@ -47,6 +47,7 @@ def test_each_environment_has_its_dags_with_its_pool_and_schedules(two, load_dag
         "drill",
         "rewrite",
         "metastore",
+        "survey",
         "maintenance",
     }
     assert dags.keys() == {f"stores_{environment}{job}" for environment in ("", "payments.") for job in jobs}

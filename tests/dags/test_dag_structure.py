@@ -15,7 +15,7 @@ from statestore_dags.suggestions import remember
 REPOSITORY = Path(__file__).resolve().parents[2]
 FOLDER = REPOSITORY / "dags"
 JOBS = ("drill", "maintenance", "process", "restore", "snapshot", "validate", "verify")
-IDS = ("drill", "maintenance", "metastore", *JOBS[2:4], "rewrite", *JOBS[4:])
+IDS = ("drill", "maintenance", "metastore", *JOBS[2:4], "rewrite", "snapshot", "survey", "validate", "verify")
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +62,8 @@ def test_the_jvms_of_each_dag_are_bounded_and_a_pool_bounds_those_of_all(load_da
 def test_only_steps_that_ask_kafka_are_retried(dags, dag_id):
     retried = {task.task_id: task.retries for task in dags[dag_id].tasks if task.retries}
     # A rewrite that failed is for a person to look at.
-    expected = {"metastore": {"apply": 3}, "rewrite": {}}.get(dag_id, {"spark": 3})
-    assert retried == {"plan": 3, **expected}
+    others = {"metastore": {"plan": 3, "apply": 3}, "rewrite": {"plan": 3}, "survey": {"survey": 3}}
+    assert retried == others.get(dag_id, {"plan": 3, "spark": 3})
 
 
 def test_definitions_are_planned_then_applied_then_shown(dags):
@@ -74,6 +74,14 @@ def test_definitions_are_planned_then_applied_then_shown(dags):
         "check": {"apply"},
     }
     assert tasks["check"].is_mapped
+
+
+def test_a_survey_runs_manually_unless_it_has_a_schedule(dags, load_dags):
+    assert dags["survey"].timetable.can_be_scheduled is False
+    found = load_dags("survey", STATESTORE_SURVEY_SCHEDULE="7 5 * * *")["survey"]
+    assert found.timetable.expression == "7 5 * * *"
+    assert found.task_dict["check"].upstream_task_ids == {"survey"}
+    assert found.task_dict["check"].is_mapped
 
 
 def test_a_rewrite_is_planned_then_approved_then_carried_out_then_shown(dags):

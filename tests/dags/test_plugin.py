@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 import requests
 
+from statestore.reports import write_report
 from tests.dags.api_server import ApiServer
+from tests.ui.made_reports import surveyed
 
 
 class Server:
@@ -58,6 +60,7 @@ def server(airflow_api, directory, monkeypatch):
         "/docs/index.html",
         "/reports",
         "/reports/verify/run.json",
+        "/surveys/run.json",
         "/api/overview",
         "/api/partitions",
         "/api/progress",
@@ -108,6 +111,21 @@ def test_data_docs_are_served_with_an_index_and_run_no_scripts(server):
             shutil.rmtree(directory)
 
 
+def test_a_survey_is_served_as_a_page_that_runs_no_script(server, directory):
+    path = directory / "reports" / "survey" / "run.json"
+    write_report(path, surveyed("shop"))
+    try:
+        answer = server.get_logged_in("/statestore/surveys/run.json")
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/html")
+        assert "script-src" not in answer.headers["content-security-policy"]
+        assert "&lt;b&gt;cluster" in answer.text
+        assert "echo add" in answer.text
+    finally:
+        shutil.rmtree(path.parent)
+    assert server.get_logged_in("/statestore/surveys/run.json").status_code == 404
+
+
 def test_reports_are_listed_and_served(server):
     assert server.get_logged_in("/statestore/reports").json() == {"verify": ["run.json"]}
     assert server.get_logged_in("/statestore/reports/verify/run.json").json() == {"job": "verify"}
@@ -126,6 +144,8 @@ def test_reports_are_listed_and_served(server):
         "/reports/..%2f/secret.json",
         "/reports/verify/..%2f..%2fsecret.json",
         "/reports/metastore/default.backup",
+        "/surveys/..%2f..%2fsecret.json",
+        "/surveys/run.html",
         "/ui/../app.py",
         "/ui/..%2fapp.py",
         "/openapi.json",

@@ -19,7 +19,7 @@ from demo.processes import Processes
 from statestore.formats.commit_metadata import CommitMetadata, encode
 from statestore.kafka.groups import GroupOffset, commit_offsets
 from statestore.model import TopicPartition
-from statestore.survey.report import SurveyReport
+from statestore.reports import SurveyReport
 from statestore.survey.survey import SurveyRequest, survey
 from tests.integration.broker import WAIT_S, create_topic, produce, wait_for
 from tests.integration.secured_broker import USER, SecuredBroker, configured

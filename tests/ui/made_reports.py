@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from statestore.drills.history import write_drill_history
 from statestore.objects.path import Location, write_whole
 from statestore.recovery.restore_progress import RestoreProgress
 from statestore.reports import (
     Action,
+    Advice,
     DrillReport,
     DrillRow,
     Failure,
@@ -17,6 +20,10 @@ from statestore.reports import (
     RestoreRow,
     Status,
     StoreFigures,
+    SurveyedApplication,
+    SurveyReport,
+    SurveyRisk,
+    SurveyUnread,
     ValidateReport,
     ValidateRow,
     VerifyReport,
@@ -43,6 +50,30 @@ def verify_row(partition: int = 0, status: Status = Status.OK, *, store: str = "
     application = str(more.pop("application", APPLICATION))
     known = {"lag": 0, "committed": 99, "end": 100, "action": _ACTIONS.get(status, Action.FULL)}
     return VerifyRow(**names(partition, store, application), status=status, **{**known, **more})
+
+
+def surveyed(
+    *risks: str, unread: int = 0, applications: tuple[str, ...] = (APPLICATION,), **more: object
+) -> SurveyReport:
+    """Return the report of a survey that found these risks of applications; "": of the cluster."""
+    advice = Advice(situation="cluster has one broker", sentence="Add brokers.", command="echo add")
+    head = {"run_id": "survey", "started_ms": T0 - 5_000, "finished_ms": T0, "applications": applications}
+    facts = {
+        "bootstrap_servers": "kafka:9092",
+        "cluster_id": "<b>cluster",
+        "brokers": 1,
+        "requests": 9,
+        "assumption": "two cores",
+    }
+    return SurveyReport(
+        **{**head, **facts, **more},
+        surveyed=tuple(
+            SurveyedApplication(name=name, kind="Kafka Streams", group_state="Empty", stores=())
+            for name in applications
+        ),
+        risks=tuple(SurveyRisk(application=name, subject="topic", why="1 of 3", advice=advice) for name in risks),
+        unread=tuple(SurveyUnread(subject=f"topic {each}", fact="bytes", why="refused") for each in range(unread)),
+    )
 
 
 class Reports:
@@ -108,6 +139,13 @@ class Reports:
         path = self.directory / "process" / f".progress-{run}" / f"{APPLICATION}-0_{task}.json"
         write_whole(path, progress.model_dump_json())
         return path
+
+    def survey(self, *risks: str, minute: int = 0, before: str = "", **more: Any) -> Location:
+        """One run of the DAG survey of the environment whose name, with a dot, is `before`."""
+        head = self._head([], minute, "survey", "scheduled") | {"dag_id": f"{self._before}{before}survey"}
+        named = {name: value for name, value in head.items() if name != "applications"}
+        run = f"{before}{head['run_id']}"
+        return self._write("survey", surveyed(*risks, **{**named, "run_id": run, **more}))
 
     def _head(self, rows: list, minute: int, job: str, kind: str, run: str = "") -> dict:
         run = run or f"{job}-{minute:05}"

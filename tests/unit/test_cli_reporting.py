@@ -34,6 +34,7 @@ from statestore.reports import (
 )
 from statestore.tasks.task_progress import TaskProgress
 from tests.integration.command_line import Command
+from tests.ui.made_reports import surveyed
 
 HEAD = {"run_id": "run", "applications": ("shop",), "started_ms": 1, "finished_ms": 2}
 WHERE = {"application": "shop", "store": "totals", "task": "0_1"}
@@ -81,6 +82,9 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         pytest.param(validated("not judged"), 1, "not judged", marks=pytest.mark.behaviour("G3"), id="g3-not judged"),
         (SnapshotReport(**HEAD, archive="file:///a", rows=(ArchivedRow(**WHERE, snapshot="0-7-a"),)), 0, "0-7-a"),
         (SnapshotReport(**HEAD, archive="file:///a", rows=(ArchivedRow(**WHERE, failure=AWAY),)), 3, "no broker"),
+        (surveyed("shop"), 1, "cluster has one broker"),
+        (surveyed(unread=1), 1, "refused"),
+        (surveyed(), 0, "two cores"),
         (MaintenanceReport(**HEAD, rows=(MaintenanceRow(place="shop/0_1", removed_count=3),)), 0, "shop/0_1"),
     ],
     ids=lambda value: value.job if isinstance(value, JobReport) else str(value),

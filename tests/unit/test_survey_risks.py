@@ -10,6 +10,7 @@ import pytest
 from statestore.advice import Situation
 from statestore.formats.commit_metadata import CommitMetadata, encode
 from statestore.model import TopicPartition
+from statestore.reports import SurveyReport
 from statestore.survey.copies import Copies, Snapshot
 from statestore.survey.facts import BrokerFacts, ClusterFacts, GroupFacts, PartitionFacts, Setting, TopicFacts, Unread
 from statestore.survey.gathering import prefixes
@@ -17,7 +18,6 @@ from statestore.survey.idle_groups import partition_of
 from statestore.survey.owners import owners
 from statestore.survey.page import page
 from statestore.survey.rates import DEFAULT, with_own
-from statestore.survey.report import SurveyReport
 from statestore.survey.survey import SurveyRequest, report_of
 
 NOW_MS = 1_800_000_000_000

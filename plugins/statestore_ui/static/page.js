@@ -1,6 +1,6 @@
 // The page "State stores": which are healthy, what is being rebuilt and how far, and what was wrong.
 
-import { dagId, overview, usePolled } from "./data.js";
+import { dagId, overview, url, usePolled } from "./data.js";
 import { Panel } from "./panel.js";
 import { usePartition, usePartitions } from "./partitions.js";
 import { Ago, Badge, Drills, Notice, h, many, number, useNow } from "./parts.js";
@@ -57,6 +57,7 @@ export function StateStores() {
       ),
     data?.problems.map((problem) => h(Notice, { key: problem.path, title: problem.path }, problem.message)),
     data?.more_problems > 0 && h(Notice, { title: many(data.more_problems, "more file") }, "cannot be read."),
+    data?.surveys.map((survey) => h(Survey, { key: survey.run.report, survey, now })),
     h(Running, running),
     stores && h(Applications, { data, filter, set, now, onStart }),
     data && !stores && data.problems.every((problem) => problem.missing) && h(Empty),
@@ -78,6 +79,22 @@ export function StateStores() {
         chosen && h(Panel, { key: label(chosen), row: chosen, onClose: () => set({ chosen: "" }), ...at }),
       ),
     start && h(StartDialog, { ...start, onClose: () => setStart(null), onStarted: running.reload }),
+  );
+}
+
+/** The last survey of an environment: figures, age, and a link to its page. */
+function Survey({ survey, now }) {
+  const { risks, unread, applications, run } = survey;
+  const level = risks || unread ? "warn" : "good";
+  return h(
+    Notice,
+    { level, title: `Survey${survey.environment && ` of ${survey.environment}`}: ${many(risks, "risk")}.` },
+    `Cluster ${survey.cluster}, ${many(applications, "application")}${unread ? `, ${many(unread, "fact")} not read` : ""}`,
+    survey.not_looked_at.length > 0 && `, not looked at: ${survey.not_looked_at.join(", ")}`,
+    ", ",
+    h(Ago, { ms: survey.started_ms, now }),
+    ". ",
+    h("a", { href: url(run.report.replace("/reports/survey/", "/surveys/")), target: "_blank", rel: "noopener" }, "Open the survey"),
   );
 }
 

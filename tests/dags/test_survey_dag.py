@@ -11,6 +11,7 @@ from tests.integration.broker import NO_BROKER, create_topic, unique
 from tests.ui.made_reports import surveyed
 
 
+@pytest.mark.long
 def test_a_survey_is_reported_and_each_risk_fails_a_mapped_task(
     airflow_home, installation, load_dags, bootstrap_servers
 ):

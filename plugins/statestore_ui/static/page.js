@@ -57,7 +57,7 @@ export function StateStores() {
       ),
     data?.problems.map((problem) => h(Notice, { key: problem.path, title: problem.path }, problem.message)),
     data?.more_problems > 0 && h(Notice, { title: many(data.more_problems, "more file") }, "cannot be read."),
-    data?.surveys.map((survey) => h(Survey, { key: survey.run.report, survey, now })),
+    data?.surveys?.map((survey) => h(Survey, { key: survey.run.report, survey, now })),
     h(Running, running),
     stores && h(Applications, { data, filter, set, now, onStart }),
     data && !stores && data.problems.every((problem) => problem.missing) && h(Empty),

@@ -20,6 +20,7 @@ from statestore.drills.standing import CLOCK_TOLERANCE_MS
 from statestore.errors import DiskSpaceError, RetryError, StateStoreError, of_os_error
 from statestore.kafka.connection_pool import keep_connections
 from statestore.objects.path import Location
+from statestore.partition.home import Filling
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.planning import plan_restore
 from statestore.recovery.restore import restore
@@ -34,6 +35,9 @@ from statestore.verification.options import VerifyOptions
 
 #: From what a drill restores: as a restore would choose, or only a snapshot, or only the log.
 DrillMode = Literal["auto", "snapshot", "full"]
+_VERIFY = {Filling.CHANGELOG: verify, Filling.TOPIC: verify_global}
+#: Mode `auto` leaves a missing global table to its application.
+_MODE: dict[Filling, DrillMode] = {Filling.TOPIC: "full"}
 _PHASES = {"fetch_seconds": "fetching", "replay_seconds": "reading", "build_seconds": "building"}
 
 
@@ -93,16 +97,15 @@ def failed_drill(row: DrillRow, error: StateStoreError | OSError) -> DrillRow:
 
 def emptied(store: StorePartitionSpec, state_dir: Path) -> StorePartitionSpec:
     """Return a store partition as a machine with an empty disk sees it."""
-    archive = store.archive and store.archive.model_copy(update={"node_local": False})
     seen: dict[str, Any] = {"segments_seen": (), "progress_seen": (), "committed_seen": None, "restored_by_seen": None}
-    return store.model_copy(update={"state_dir": state_dir, "archive": archive, **seen})
+    return store.with_shared_disk.model_copy(update={"state_dir": state_dir, **seen})
 
 
 def restore_spec(spec: DrillSpec, there: StorePartitionSpec, keep_free: int = 0) -> RestoreSpec:
     """Return the restore that a drill tries: it publishes nothing, and begins no generation of snapshots."""
     return RestoreSpec(
         there,
-        RestoreRequest(mode=spec.mode),
+        RestoreRequest(mode=_MODE.get(there.origin.filling, spec.mode)),
         spec.label,
         spec.run_bytes,
         progress=spec.progress,
@@ -146,7 +149,7 @@ def _drilled(spec: DrillSpec, row: DrillRow, there: StorePartitionSpec, keep_fre
     row = row.model_copy(update=_of_snapshot(there, restored))
     started = time.monotonic()
     options = VerifyOptions(depth="deep", run_bytes=spec.run_bytes)
-    verified = verify_global(there, options) if there.is_global else verify(there, options)
+    verified = _VERIFY[there.origin.filling](there, options)
     if verified.contents is not None:
         row = row.model_copy(update=_of_contents(verified.contents))
     row = row.model_copy(update={"rows_sha256": rows_sha256(there)})

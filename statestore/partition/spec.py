@@ -175,6 +175,12 @@ class StorePartitionSpec(BaseModel):
         return NO_ARCHIVE if self.archive is None or self.is_global else self.archive
 
     @property
+    def with_shared_disk(self) -> StorePartitionSpec:
+        """The store partition as if its disk counts, and its archive only has snapshots of it."""
+        archive = None if self.archive is None else self.archive.model_copy(update={"node_local": False})
+        return self.model_copy(update={"archive": archive})
+
+    @property
     def origin(self) -> Origin:
         """Who writes it."""
         if self.owned and not self.is_global:

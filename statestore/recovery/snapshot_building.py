@@ -129,8 +129,7 @@ def snapshot_from_log(
             _begin_generation(store)
         with scratch_directory(scratch) as directory:
             # What is judged is what lies there.
-            archive = store.snapshot_archive.model_copy(update={"node_local": False})
-            there = store.model_copy(update={"state_dir": directory / "state", "archive": archive})
+            there = store.with_shared_disk.model_copy(update={"state_dir": directory / "state"})
             spec = spec._replace(store=there)
             built = restore(spec)
             if built.failure is not None:

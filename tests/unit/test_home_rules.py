@@ -26,7 +26,6 @@ ALLOWED = {
     "statestore/cli/verification.py": "global stores have no task, so that each is a separate piece of work",
     "statestore/cli/warm_command.py": _SELECTS,
     "statestore/config.py": _INSTALLATION,
-    "statestore/drills/partition.py": "it makes the spec of another machine, and verifies global stores separately",
     "statestore/recovery/archive_cleanup.py": _INSTALLATION,
     "jobs/statestore_jobs/process.py": _INSTALLATION,
     "jobs/statestore_jobs/snapshot.py": _INSTALLATION,

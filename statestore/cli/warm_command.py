@@ -149,7 +149,7 @@ def warm(
     ):
         state = WarmState(Path(name))
         with answering(address, state):
-            how = Warming(run, parallel, run_bytes, Path(name), f"warm-{started_ms}")
+            how = Warming(run, parallel, run_bytes, Path(name), f"warm-{started_ms}", request.acceptable_lag)
             try:
                 with progress_exported("warm", Path(name)):
                     rows = _warmed(asked, request, how, state)
@@ -187,11 +187,9 @@ def _warmed(asked: PartitionSelection, request: _Request, how: Warming, state: W
     from statestore.cli import known_stores
     from statestore.cli import restore_selection as restoring
     from statestore.cli.selection import choose
-    from statestore.cli.verification import verify_all
     from statestore.discovery.directories import tasks_in
     from statestore.kafka.topics import Topics
-    from statestore.recovery.warming import choose_tasks, task_sizes, warm_stores
-    from statestore.verification.options import VerifyOptions
+    from statestore.recovery.warming import choose_tasks, plan_warming, task_sizes, warm_stores
 
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
     where = known_stores.reachable(archive_spec(request.archive, request.archive_timeout_s, topics))
@@ -219,9 +217,9 @@ def _warmed(asked: PartitionSelection, request: _Request, how: Warming, state: W
     stores = restoring.stores_to_restore(
         replace(chosen, specs=specs), topics, elsewhere=False, kafka_streams=request.kafka_streams
     )
-    found = verify_all(stores, VerifyOptions(depth="offsets"), 1)
+    planned = plan_warming(stores, how)
     state.phase = "restoring"
-    rows = warm_stores(stores, found, _obstacles(chosen, tasks), how, request.acceptable_lag)
+    rows = warm_stores(stores, planned, _obstacles(chosen, tasks), how)
     known_stores.keep(chosen, asked.where.state_dir, rows)
     return [*rows, *_not_judged(chosen, tasks)]
 

@@ -102,7 +102,7 @@ def emptied(store: StorePartitionSpec, state_dir: Path) -> StorePartitionSpec:
 
 
 def restore_spec(spec: DrillSpec, there: StorePartitionSpec, keep_free: int = 0) -> RestoreSpec:
-    """Return the restore that a drill tries: it publishes nothing, and begins no generation of snapshots."""
+    """Return the restore that a drill tries: it publishes nothing, and accepts no loss."""
     return RestoreSpec(
         there,
         RestoreRequest(mode=_MODE.get(there.origin.filling, spec.mode)),
@@ -110,7 +110,6 @@ def restore_spec(spec: DrillSpec, there: StorePartitionSpec, keep_free: int = 0)
         spec.run_bytes,
         progress=spec.progress,
         publish=False,
-        may_begin_generation=False,
         keep_free=keep_free,
     )
 

@@ -22,7 +22,7 @@ from statestore.archive.manifest import Manifest
 from statestore.archive.snapshots import History, histories, history, missing_files, readable
 from statestore.durable import write_durably
 from statestore.objects.store import ObjectStore
-from statestore.partition.facts import DiskFacts, LastKnown, Trouble
+from statestore.partition.facts import DiskFacts, LastKnown, ListedSnapshots, Trouble
 from statestore.partition.generations import snapshot_directory, snapshots_of
 from statestore.partition.inspection import known_of_store
 from statestore.partition.snapshots import SHAPE, newest_snapshot, unlike
@@ -97,10 +97,9 @@ def with_archived_evidence(specs: Sequence[StorePartitionSpec], seen: Sequence[D
         objects = archive.open()
         listed = listed_histories(objects, archive.cluster, [snapshot_directory(specs[at]) for at in members])
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            had = pool.map(partial(_had_by_snapshots, objects), listed)
-            for at, snapshots, known in zip(members, listed, had, strict=True):
+            for at, snapshots in zip(members, pool.map(partial(listed_snapshots, objects), listed), strict=True):
                 found[at] = found[at]._replace(listed=snapshots)
-                if known is not None:
+                if (known := _had_by(snapshots)) is not None:
                     found[at] = found[at]._replace(record=known.record, known=known)
     return found
 
@@ -113,11 +112,16 @@ def had_by_archive(spec: StorePartitionSpec) -> LastKnown | None:
     ArchiveUnavailableError, ArchiveAccessError
         If the archive cannot be read.
     """
-    return _had_by_snapshots(spec.snapshot_archive.open(), snapshots_of(spec))
+    return _had_by(listed_snapshots(spec.snapshot_archive.open(), snapshots_of(spec)))
 
 
-def _had_by_snapshots(objects: ObjectStore, found: History) -> LastKnown | None:
-    newest = newest_snapshot(objects, found)
+def listed_snapshots(objects: ObjectStore, found: History) -> ListedSnapshots:
+    """Return listed snapshots with the manifest of the newest one."""
+    return ListedSnapshots(found, newest_snapshot(objects, found))
+
+
+def _had_by(listed: ListedSnapshots) -> LastKnown | None:
+    found, newest = listed
     if newest is not None:
         return known_of_store(newest.record, newest.committed, anything=newest.committed is not None)
     unreadable = any(one.name.generation == found.generation for one in found.snapshots)
@@ -143,7 +147,7 @@ def _look(objects: ObjectStore, look_at_files: bool, spec: StorePartitionSpec, f
     refused: list[str] = []
     snapshot = next(readable(objects, found.usable, refused), None)
     if snapshot is None:
-        return ArchivedStore(_without_snapshot(objects, found, refused)._replace(listed=found), None)
+        return ArchivedStore(_without_snapshot(objects, found, refused), None)
     known = known_of_store(snapshot.record, snapshot.committed, anything=snapshot.committed is not None)
     trouble = _trouble(objects, spec, snapshot, look_at_files=look_at_files)
     empty = snapshot.committed is None
@@ -155,18 +159,22 @@ def _look(objects: ObjectStore, look_at_files: bool, spec: StorePartitionSpec, f
         trouble=trouble,
         known=known,
         installed_by=snapshot.by_hand,
-        listed=found,
+        # Newer ones are suspect, and evidence all the same.
+        listed=ListedSnapshots(found, snapshot)
+        if not any(one.suspect for one in found.snapshots)
+        else listed_snapshots(objects, found),
     )
     return ArchivedStore(seen, snapshot)
 
 
 def _without_snapshot(objects: ObjectStore, found: History, refused: Sequence[str]) -> DiskFacts:
     """Say what is known of a store without a usable snapshot: those that are suspect are evidence all the same."""
-    evidence = newest_snapshot(objects, found)
+    listed = listed_snapshots(objects, found)
+    evidence = listed.newest
     trouble = Trouble(Status.CORRUPT, f"no snapshot can be read: {refused[0]}") if refused else None
     if evidence is None:
         nothing = LastKnown(anything=bool(refused))
-        return DiskFacts(present=bool(refused), empty=not refused, trouble=trouble, known=nothing)
+        return DiskFacts(present=bool(refused), empty=not refused, trouble=trouble, known=nothing, listed=listed)
     known = known_of_store(evidence.record, evidence.committed, anything=evidence.committed is not None)
     return DiskFacts(
         present=bool(refused),
@@ -174,6 +182,7 @@ def _without_snapshot(objects: ObjectStore, found: History, refused: Sequence[st
         trouble=trouble,
         known=known,
         installed_by=evidence.by_hand,
+        listed=listed,
     )
 
 

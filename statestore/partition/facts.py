@@ -108,6 +108,16 @@ class Trouble(NamedTuple):
     rebuildable: bool = True
 
 
+class ListedSnapshots(NamedTuple):
+    """The snapshots of one store partition, and the manifest of the newest one that can be read; None if there is none.
+
+    The newest one of the current generation is evidence of what the store had, usable or not.
+    """
+
+    history: History
+    newest: Manifest | None
+
+
 class DiskFacts(NamedTuple):
     """A store partition as it lies on a disk, or as its newest snapshot has it if its home is the archive.
 
@@ -136,7 +146,7 @@ class DiskFacts(NamedTuple):
     has_database
         It has at least one database.
     listed
-        The listing of its snapshots, if they were asked for evidence of it.
+        Its snapshots, if they were listed as evidence of it.
     """
 
     present: bool
@@ -150,7 +160,7 @@ class DiskFacts(NamedTuple):
     known: LastKnown = LastKnown(anything=False)
     installed_by: str | None = None
     has_database: bool = False
-    listed: History | None = None
+    listed: ListedSnapshots | None = None
 
     @property
     def holds_nothing(self) -> bool:
@@ -250,8 +260,6 @@ class ArchiveFacts(NamedTuple):
 
     Attributes
     ----------
-    configured
-        There is an archive, and the store can have snapshots.
     error
         Why the archive could not be asked; None if it answered.
     newest
@@ -260,8 +268,6 @@ class ArchiveFacts(NamedTuple):
         What a rebuild from the log would lose of that snapshot; None if there is no snapshot.
     history
         The listing; None if the archive was not asked.
-    generation
-        The newest generation.
     candidates
         Snapshots that were looked at so far, the newest first.
     complete
@@ -270,19 +276,22 @@ class ArchiveFacts(NamedTuple):
         The snapshot that the request names; None if it names none.
     """
 
-    configured: bool
     error: StateStoreError | None = None
     newest: Manifest | None = None
     loss: RebuildLoss | Unasked | None = UNASKED
     history: History | None = None
-    generation: int = 0
     candidates: tuple[Candidate, ...] = ()
     complete: bool = True
     named: NamedSnapshot | None = None
 
+    def manifest(self, name: str | None) -> Manifest | None:
+        """Return the manifest of a snapshot that may be restored from; None if it is not one of these."""
+        choices = self.candidates if self.named is None else (self.named.candidate,)
+        return next((one.manifest for one in choices if one.name == name), None)
+
 
 #: A store without an archive: it offers nothing.
-NO_ARCHIVE = ArchiveFacts(configured=False)
+NO_ARCHIVE = ArchiveFacts()
 
 
 class Correction(Protocol):

@@ -41,9 +41,11 @@ class Request(NamedTuple):
         Several machines have built parts of it, which are to be put together.
     publishes
         A snapshot of the restored store is published.
-    begins_generations
-        A store that lacks something begins a generation of snapshots. On a pod whose application would restore the
-        same, it does not.
+    as_application
+        What is done is what its application would do at its start: a store of which nothing is here is built from what
+        is left of its log, a store that lacks something begins no generation of snapshots, and a short tail is left.
+    acceptable_lag
+        Offsets that the application reads itself.
     label
         Name of the run.
     """
@@ -56,7 +58,8 @@ class Request(NamedTuple):
     log_read: bool = False
     parts_built: bool = False
     publishes: bool = True
-    begins_generations: bool = True
+    as_application: bool = False
+    acceptable_lag: int = 0
     label: str = ""
 
 
@@ -293,7 +296,20 @@ def needed(facts: Facts, verdict: Verdict, request: Request, *, corrects: bool =
     corrects
         It may be caught up from the tail that its rows prove, if its own offset does not tell.
     """
+    if request.as_application and is_nowhere_else(facts.spec, verdict):
+        request = request._replace(accept_loss=True)
     return _NEEDED[facts.spec.origin.filling](facts, verdict, request, corrects)
+
+
+def is_nowhere_else(spec: StorePartitionSpec, verdict: Verdict) -> bool:
+    """Return whether nothing of a store is here, and its log has lost its start.
+
+    Its application would begin with the rest of the log, and no copy here is replaced.
+    """
+    if not spec.home.disks_are_shared:  # the verdict is about its snapshots
+        return False
+    nothing_here = verdict.committed is None and verdict.status in (Status.MISSING, Status.TRUNCATED)
+    return nothing_here and verdict.waits_for_loss and verdict.lost_its_start
 
 
 def _needed_of_store(facts: Facts, verdict: Verdict, request: Request, corrects: bool) -> Need | Refusal | Open:
@@ -458,7 +474,8 @@ def _by_verdict(facts: Facts, verdict: Verdict, request: Request) -> Need | Refu
         return _from_snapshot(facts, verdict.loss, request, covers)
     if (refused := _refused(facts, verdict, request)) is not None:
         return Refusal(refused)
-    untouched = verdict.status.healthy or verdict.refills
+    is_short = verdict.catches_up and verdict.lag is not None and verdict.lag <= request.acceptable_lag
+    untouched = verdict.status.healthy or verdict.refills or (request.as_application and is_short)
     if untouched and (mode == "tail" or not request.force):
         return Need("nothing")
     if mode in ("full", "snapshot") or (mode == "auto" and (request.force or not verdict.usable)):
@@ -652,7 +669,7 @@ def _begins(archive: ArchiveFacts, request: Request, loss: RebuildLoss, offer: O
         return ""
     if offer.against:
         return f"snapshot {request.snapshot} by hand: {offer.against}"
-    if loss.loss is Loss.LIKELY and request.begins_generations:
+    if loss.loss is Loss.LIKELY and not request.as_application:
         return f"an accepted loss: {loss.why}"
     if offer.mode == "full" and archive.newest is not None and archive.newest.by_hand is not None:
         return f"a rebuild from its log alone: before, it was put in place by {archive.newest.by_hand}"

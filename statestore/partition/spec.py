@@ -232,3 +232,8 @@ class StorePartitionSpec(BaseModel):
         if self.owned or not self.store.segmented or retention_ms is None:
             return []
         return left_over_segments(segments, segment_interval_ms(retention_ms))
+
+
+def on_this_disk(spec: StorePartitionSpec) -> StorePartitionSpec:
+    """Return a store partition as a task decides about it: the store on its disk, also if the archive is its home."""
+    return spec.model_copy(update={"archive": None})

@@ -9,24 +9,27 @@ Then it is left as it is, and its task refuses to work, as it does with any stor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from statestore.archive.manifest import Manifest
 from statestore.errors import StateStoreError
 from statestore.partition.archived import look_into_archive
-from statestore.partition.facts import Needs
+from statestore.partition.facts import Facts, Needs, Open
 from statestore.partition.generations import replaced_with, superseded
-from statestore.partition.plan import advised
-from statestore.partition.spec import StorePartitionSpec
+from statestore.partition.plan import Need, Refusal, Request, needed
+from statestore.partition.spec import StorePartitionSpec, on_this_disk
 from statestore.partition.verdict import Verdict
+from statestore.recovery.deciding import answers_for
 from statestore.recovery.restore import restore
 from statestore.recovery.rows import failed
 from statestore.recovery.spec import RestoreSpec
-from statestore.reports import Action, RestoreRow, Status
+from statestore.reports import RestoreRow, Status
 from statestore.requests.restore import RestoreRequest
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.swap import locked_task
 from statestore.verification.check import check_archived, examine
+from statestore.verification.gathering import Cluster, resolve
 from statestore.verification.options import VerifyOptions
 
 _NOTHING_HERE = (Status.EMPTY, Status.MISSING, Status.LAGGING, Status.TRUNCATED)
@@ -57,7 +60,7 @@ def bring_stores(stores: Sequence[StorePartitionSpec], label: str, run_bytes: in
         request = RestoreRequest(mode="snapshot", force=True)
         spec = RestoreSpec(store, request, label, run_bytes, publish=False)
         try:
-            why = _not_usable(store)
+            why = _not_usable(spec)
             if why is None:
                 continue
             row = restore(spec)
@@ -74,17 +77,21 @@ def may_be_brought(store: StorePartitionSpec) -> bool:
     return store.home.offers_snapshots and not (store.home.disks_are_shared and store.store.compaction_keeps_rows)
 
 
-def _not_usable(store: StorePartitionSpec) -> str | None:
-    """Say why a task does not go on with what lies here; None if it does, or has to find out what is wrong itself."""
+def _not_usable(spec: RestoreSpec) -> str | None:
+    """Return why a task does not continue with the store on this disk; None if it does, or refuses it itself."""
+    store = spec.store
     if not may_be_brought(store):
         return None
     with locked_task(store.paths, store.lock_wait_s):
-        (_, found), record = examine(store, _OFFSETS), read_record(store.paths, store.store.name)
+        found, need = _needed(spec)
         if store.home.disks_are_shared:
-            rebuilt = not found.usable and found.rebuildable and (not found.loses or found.lost_its_start)
+            rebuilt = isinstance(need, Need) and need.kind == "rebuild" and not found.usable
             return f"it is {found.status}: {found.detail}" if rebuilt else None
+        record = read_record(store.paths, store.store.name)
         # A store that never had anything here is no evidence: the archive shows what its log has lost.
-        judged_here = advised(found) is Action.BY_HAND and record is not None and record.committed is not None
+        judged_here = (
+            isinstance(need, Refusal) and found.observed and record is not None and record.committed is not None
+        )
         if found.committed is None and found.status in _NOTHING_HERE and not judged_here:
             begins = check_archived(store, _OFFSETS).status is Status.EMPTY
             return None if begins else f"it is not on this node: {found.detail or found.status}"
@@ -94,6 +101,16 @@ def _not_usable(store: StorePartitionSpec) -> str | None:
             return f"what was put here by {unpublished} was never published"
         why = _not_its_logs(store, found, record)
         return why if why is None or _is_in_archive(store, found) else None
+
+
+def _needed(spec: RestoreSpec) -> tuple[Verdict, Need | Refusal]:
+    """Return the verdict on the store on this disk, and what it needs if that store counts."""
+    store = spec.store if spec.store.home.disks_are_shared else on_this_disk(spec.store)
+    cluster = Cluster(store.bootstrap_servers, store.kafka_timeout_s)
+    facts, found = examine(store, _OFFSETS, cluster)
+    decide: Callable[[Facts], Need | Refusal | Open] = partial(needed, verdict=found, request=Request(publishes=False))
+    decided: list[tuple[Facts, Need | Refusal]] = resolve([facts], decide, cluster, answers_for(spec))
+    return found, decided[0][1]
 
 
 def _not_its_logs(store: StorePartitionSpec, found: Verdict, record: StoreRecord | None) -> str | None:

@@ -9,10 +9,11 @@ from types import MappingProxyType
 
 from statestore.archive.manifest import Manifest
 from statestore.archive.server_time import server_time_ms
-from statestore.archive.snapshots import History, Listed, history, read_snapshot, read_usable
+from statestore.archive.snapshots import History, Listed, read_snapshot, read_usable
 from statestore.changelog import brokers_clock
 from statestore.errors import ArchiveAccessError, ArchiveUnavailableError, InputError, SnapshotError, StateStoreError
 from statestore.objects.store import ObjectStore
+from statestore.partition.archived import listed_snapshots
 from statestore.partition.facts import (
     NO_ARCHIVE,
     UNASKED,
@@ -23,10 +24,10 @@ from statestore.partition.facts import (
     Open,
     Question,
 )
-from statestore.partition.generations import snapshot_directory
+from statestore.partition.generations import snapshots_of
 from statestore.partition.home import Filling
 from statestore.partition.plan import Plan, Refusal, Request, SourceName, bolder, plan
-from statestore.partition.snapshots import archived_loss, compared_end, inadmissible, newest_snapshot, unlike
+from statestore.partition.snapshots import archived_loss, compared_end, inadmissible, unlike
 from statestore.partition.spec import StorePartitionSpec
 from statestore.partition.verdict import Verdict, judge
 from statestore.recovery.catch_up import find_correction
@@ -178,7 +179,8 @@ def request_of(spec: RestoreSpec) -> Request:
         log_read=spec.from_log,
         parts_built=spec.build is not None,
         publishes=spec.publish,
-        begins_generations=spec.may_begin_generation,
+        as_application=spec.as_application,
+        acceptable_lag=spec.acceptable_lag,
         label=spec.label,
     )
 
@@ -228,17 +230,14 @@ def _archive_facts(spec: RestoreSpec, facts: Facts) -> ArchiveFacts:
         return NO_ARCHIVE
     try:
         objects = store.snapshot_archive.open()
-        listed = facts.disk.listed  # the verdict is based on it
-        found = history(objects, snapshot_directory(store)) if listed is None else listed
-        newest = newest_snapshot(objects, found)
+        # The verdict is based on what was listed for it.
+        found, newest = facts.disk.listed or listed_snapshots(objects, snapshots_of(store))
         named = None if spec.request.snapshot is None else _named(facts, spec.request.snapshot, found)
     except (ArchiveUnavailableError, ArchiveAccessError) as error:
-        return ArchiveFacts(configured=True, error=error)
+        return ArchiveFacts(error=error)
     return ArchiveFacts(
-        configured=True,
         newest=newest,
         history=found,
-        generation=found.generation,
         complete=not found.usable,
         named=named,
     )

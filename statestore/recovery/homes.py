@@ -150,4 +150,4 @@ def _generation(work: Work) -> int:
     archive = work.facts.archive
     if archive is UNASKED or archive.history is None:
         return newest_generation(work.store)
-    return archive.generation
+    return archive.history.generation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from statestore.errors import DiskSpaceError, StateStoreError, TopicMismatchError
-from statestore.partition.facts import UNASKED, Candidate, Facts
+from statestore.partition.facts import UNASKED
 from statestore.partition.plan import Plan
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import point_and_target, require_free_target
@@ -109,7 +109,8 @@ def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
     if made.mode != "full":
         logs = tail_logs(logs, made.after)
     source = next((one for one in all_sources() if one.prepares(spec) and made.source == "log"), source_of(made.source))
-    fetched = next((one.manifest.bytes for one in _candidates(facts) if one.name == made.snapshot and one.manifest), 0)
+    snapshot = None if facts.archive is UNASKED else facts.archive.manifest(made.snapshot)
+    fetched = 0 if snapshot is None else snapshot.bytes
     return _with_cost(spec, row.model_copy(update=_consequences(made)), source, logs, made.snapshot, fetched)
 
 
@@ -123,13 +124,6 @@ def _consequences(made: Plan) -> dict[str, object]:
         "suspects": made.suspects,
         "publishes": made.publishes,
     }
-
-
-def _candidates(facts: Facts) -> tuple[Candidate, ...]:
-    archive = facts.archive
-    if archive is UNASKED:
-        return ()
-    return archive.candidates if archive.named is None else (archive.named.candidate,)
 
 
 def _with_cost(

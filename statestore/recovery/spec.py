@@ -41,9 +41,8 @@ class RestoreSpec(NamedTuple):
         The plan that was approved: nothing bolder is done; None if none was asked for.
     publish
         Whether a snapshot of the restored store is published, if there is an archive.
-    may_begin_generation
-        Whether a store that lacks something begins a generation of snapshots. One on a pod, whose application would
-        restore the same, does not.
+    as_application, acceptable_lag
+        As of `Request`.
     keep_free
         Bytes that must stay free on the disk of the state directory.
     """
@@ -56,7 +55,8 @@ class RestoreSpec(NamedTuple):
     progress: Location | None = None
     quarantine_s: float = QUARANTINE_KEPT_S
     publish: bool = True
-    may_begin_generation: bool = True
+    as_application: bool = False
+    acceptable_lag: int = 0
     diverged: bool = False
     from_log: bool = False
     build: str | None = None

@@ -7,16 +7,34 @@ brought up whole or not at all: where one of its stores cannot be made, the othe
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from statestore.errors import ArchiveAccessError, ArchiveUnavailableError, DiskSpaceError, StateStoreError
+from pydantic import BaseModel
+
+from statestore.errors import (
+    ArchiveAccessError,
+    ArchiveUnavailableError,
+    DiskSpaceError,
+    InputError,
+    InvalidStateError,
+    LockedError,
+    StateStoreError,
+    of_os_error,
+)
+from statestore.kafka.connection_pool import keep_connections
 from statestore.model import TaskId
+from statestore.partition.facts import Facts, Open
+from statestore.partition.grouping import by_task, in_order
+from statestore.partition.plan import Need, Refusal, advised, is_nowhere_else, needed
 from statestore.partition.replacement import clear_built
 from statestore.partition.restore_points import restore_points
 from statestore.partition.spec import StorePartitionSpec
+from statestore.partition.verdict import Verdict, repartitioned
+from statestore.recovery.deciding import answers_for, request_of
 from statestore.recovery.disk_space import estimated_bytes
 from statestore.recovery.full import store_logs
 from statestore.recovery.many import cut_by_length, restore_many
@@ -24,10 +42,12 @@ from statestore.recovery.runner import Runner
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import Staging
 from statestore.recovery.task_cleanup import size_of
-from statestore.reports import Action, RestoreRow, Status, VerifyRow
+from statestore.reports import Action, RestoreRow
 from statestore.requests.restore import RestoreRequest
 from statestore.statedir.swap import locked_task
-from statestore.stores.rocksdb import exists
+from statestore.verification.check import examine, unobserved
+from statestore.verification.gathering import Cluster, resolve
+from statestore.verification.options import VerifyOptions
 
 _log = logging.getLogger(__name__)
 _NO_ARCHIVE = (ArchiveUnavailableError.__name__, ArchiveAccessError.__name__)
@@ -83,6 +103,8 @@ class Warming(NamedTuple):
         Directory in which restores tell their progress.
     label
         Name of the run.
+    acceptable_lag
+        A store that has so many records of its changelog to read is ready.
     """
 
     run: Runner
@@ -90,6 +112,21 @@ class Warming(NamedTuple):
     run_bytes: int
     progress: Path
     label: str
+    acceptable_lag: int = ACCEPTABLE_LAG
+
+    def restore(self, spec: StorePartitionSpec) -> RestoreSpec:
+        """Return the request for one store."""
+        return RestoreSpec(
+            spec,
+            RestoreRequest(mode="auto"),
+            self.label,
+            self.run_bytes,
+            progress=self.progress,
+            quarantine_s=0.0,
+            publish=False,
+            as_application=True,
+            acceptable_lag=self.acceptable_lag,
+        )
 
 
 def choose_tasks(
@@ -154,86 +191,92 @@ def task_sizes(specs: Sequence[StorePartitionSpec]) -> dict[TaskId, int]:
     return sizes
 
 
+class _Planned(BaseModel):
+    rows: tuple[WarmRow, ...]
+
+
+def plan_warming(specs: Sequence[StorePartitionSpec], how: Warming) -> list[WarmRow]:
+    """Return what is to be done with each store: the outcome `warmed` is still to come.
+
+    Raises
+    ------
+    KafkaUnavailableError
+        If Kafka cannot be asked: that says nothing about the stores.
+    """
+    groups = by_task(specs)
+    found = how.run([[how.restore(specs[at]) for at in group] for group in groups], _plan_task, _Planned)
+    return in_order(groups, [task.rows for task in found])
+
+
 def warm_stores(
-    specs: Sequence[StorePartitionSpec],
-    found: Sequence[VerifyRow],
-    obstacles: Mapping[TaskId, str],
-    how: Warming,
-    acceptable_lag: int = ACCEPTABLE_LAG,
+    specs: Sequence[StorePartitionSpec], planned: Sequence[WarmRow], obstacles: Mapping[TaskId, str], how: Warming
 ) -> list[WarmRow]:
-    """Warm the stores of tasks, and say what became of each.
+    """Warm the stores of tasks, and return what became of each.
 
     Parameters
     ----------
-    found
-        What a verification of each has found, of any depth.
+    planned
+        As of `plan_warming`.
     obstacles
         Tasks that Kafka Streams would discard, and why.
-    acceptable_lag
-        A store that has so many records of its changelog to read is ready.
     """
     why = dict(obstacles)
-    for spec, row in zip(specs, found, strict=True):
-        if spec.exactly_once and not spec.live.exists() and _is_left(row):
-            why.setdefault(spec.task, f"store {spec.store.name} is {row.status}: {row.detail}")
-    rows: list[WarmRow | None] = []
-    asked: list[RestoreSpec] = []
-    for spec, row in zip(specs, found, strict=True):
-        judged = _judged(spec, row, why.get(spec.task), acceptable_lag)
-        rows.append(judged)
-        if judged is None:
-            request = RestoreRequest(mode="auto", accept_loss=_is_nowhere_else(row))
-            asked.append(
-                RestoreSpec(
-                    spec,
-                    request,
-                    how.label,
-                    how.run_bytes,
-                    progress=how.progress,
-                    quarantine_s=0.0,
-                    publish=False,
-                    may_begin_generation=False,
-                )
-            )
-    restored = iter(_restored(asked, how))
-    done = [_warmed(next(restored), looked) if row is None else row for row, looked in zip(rows, found, strict=True)]
-    return [_with_task(row, spec, done) for row, spec in zip(done, specs, strict=True)]
+    for spec, row in zip(specs, planned, strict=True):
+        if spec.exactly_once and row.outcome == "left" and not spec.live.exists():
+            why.setdefault(spec.task, f"store {spec.store.name} is {row.before}: {row.detail}")
+    rows = [_unless_obstructed(row, why.get(spec.task)) for spec, row in zip(specs, planned, strict=True)]
+    wanted = [at for at, row in enumerate(rows) if row.outcome == "warmed"]
+    for at, done in zip(wanted, _restored([how.restore(specs[at]) for at in wanted], how), strict=True):
+        rows[at] = _warmed(done, rows[at])
+    return [_with_task(row, spec, rows) for row, spec in zip(rows, specs, strict=True)]
 
 
-def _judged(spec: StorePartitionSpec, found: VerifyRow, obstacle: str | None, acceptable_lag: int) -> WarmRow | None:
-    """Say why a store is not restored; None: it is."""
-    row = WarmRow(spec.application, spec.store.name, str(spec.task), "ready", found.detail, found.status.value)
-    row = row._replace(committed=found.committed)
-    if obstacle is not None:
-        detail = f"the task is left to the application: {obstacle}"
-        return row._replace(outcome="left", detail=detail, retriable=found.action is Action.LATER)
-    if _is_left(found):
-        return row._replace(outcome="left", retriable=found.action is Action.LATER)
-    if spec.origin.makes_empty_stores and found.status is Status.EMPTY and not _has_database(spec):
-        return None
-    if found.action is Action.NONE:
+def _unless_obstructed(row: WarmRow, obstacle: str | None) -> WarmRow:
+    if obstacle is None:
         return row
-    if found.action is Action.TAIL and found.lag is not None and found.lag <= acceptable_lag:
-        return row._replace(detail=f"{found.lag} offsets are left, which the application reads itself")
-    return None
+    return row._replace(outcome="left", detail=f"the task is left to the application: {obstacle}")
 
 
-def _has_database(spec: StorePartitionSpec) -> bool:
-    return any(map(exists, spec.store.store_kind.databases(spec.live)))
+def _plan_task(asked: Sequence[RestoreSpec]) -> _Planned:
+    with keep_connections():
+        return _Planned(rows=tuple(map(_plan, asked)))
 
 
-def _is_left(found: VerifyRow) -> bool:
-    """Return whether a store needs a decision, or cannot be looked at yet."""
-    return found.action is Action.LATER or (found.action is Action.BY_HAND and not _is_nowhere_else(found))
+def _plan(spec: RestoreSpec) -> WarmRow:
+    store = spec.store
+    try:
+        with locked_task(store.paths, store.lock_wait_s, reading=True):
+            verdict, need = _needed(spec)
+    except (LockedError, InvalidStateError) as error:
+        verdict, need = unobserved(error), Refusal(error)
+    except OSError as error:
+        raise of_os_error(error) from error
+    row = WarmRow(store.application, store.store.name, str(store.task), "warmed", before=verdict.status.value)
+    row = row._replace(committed=verdict.committed)
+    if isinstance(need, Refusal):
+        if isinstance(need.error, ArchiveUnavailableError | ArchiveAccessError):
+            return row  # it is restored without the archive
+        by_verdict = advised(verdict) in (Action.BY_HAND, Action.LATER)
+        detail = verdict.detail if by_verdict else str(need.error)
+        return row._replace(outcome="left", detail=detail, retriable=not verdict.observed)
+    if need.kind == "nothing":
+        left = f"{verdict.lag} offsets are left, which the application reads itself"
+        return row._replace(outcome="ready", detail=left if verdict.catches_up else verdict.detail)
+    if is_nowhere_else(store, verdict) and need.loss is not None:
+        return row._replace(detail=f"{need.loss.why}: rows may be missing, as if the application restored it")
+    return row
 
 
-def _is_nowhere_else(found: VerifyRow) -> bool:
-    """True if this machine has nothing of a store, and its log has lost its start.
-
-    The application itself would begin with the rest of the log, and no copy here is replaced.
-    """
-    nothing_here = found.committed is None and found.status in (Status.MISSING, Status.TRUNCATED)
-    return nothing_here and found.waits_for_loss and found.loss_cause is Status.TRUNCATED
+def _needed(spec: RestoreSpec) -> tuple[Verdict, Need | Refusal]:
+    """Return the verdict on a store by its offsets, and what it needs; the caller holds the task's lock."""
+    store, request = spec.store, request_of(spec)
+    if (verdict := repartitioned(store, None)) is not None:
+        return verdict, Refusal(InputError(verdict.detail))
+    cluster = Cluster(store.bootstrap_servers, store.kafka_timeout_s)
+    facts, verdict = examine(store, VerifyOptions(depth="offsets"), cluster)
+    decide: Callable[[Facts], Need | Refusal | Open] = partial(needed, verdict=verdict, request=request)
+    found: list[tuple[Facts, Need | Refusal]] = resolve([facts], decide, cluster, answers_for(spec))
+    return verdict, found[0][1]
 
 
 def _restored(specs: Sequence[RestoreSpec], how: Warming) -> list[RestoreRow]:
@@ -265,10 +308,9 @@ def _give_back(store: StorePartitionSpec) -> None:
         staging.clear()
 
 
-def _warmed(row: RestoreRow, found: VerifyRow) -> WarmRow:
+def _warmed(row: RestoreRow, planned: WarmRow) -> WarmRow:
     failure = row.failure
-    lacks = f"{found.loss_detail}: rows may be missing, as if the application restored it"
-    detail = lacks if row.mode == "full" and _is_nowhere_else(found) else ""
+    detail = planned.detail if row.mode == "full" else ""
     return WarmRow(
         row.application,
         row.store,

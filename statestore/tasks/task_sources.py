@@ -6,12 +6,6 @@ from typing import Final
 
 from statestore.partition.facts import Facts
 from statestore.partition.plan import Need, Offer, Request, Source, SourceName
-from statestore.partition.spec import StorePartitionSpec
-
-
-def on_this_disk(spec: StorePartitionSpec) -> StorePartitionSpec:
-    """Return a store partition as a task decides about it: the store on its disk, also if the archive is its home."""
-    return spec.model_copy(update={"archive": None})
 
 
 class ReplayedTail:

@@ -37,6 +37,7 @@ from statestore.partition.quarantine import keep_set_aside
 from statestore.partition.replacement import require_tombstones
 from statestore.partition.restore_point_advice import DECIDED_BY_SNAPSHOTS, with_restore_point
 from statestore.partition.restore_points import restore_points
+from statestore.partition.spec import on_this_disk
 from statestore.partition.verdict import Verdict, judge, unread, with_loss
 from statestore.reports import Action, Advice, Loss, Status, StoreFigures
 from statestore.statedir.context import forget_mode, store_context
@@ -59,7 +60,7 @@ from statestore.tasks.expiry import LEAST_RECORDS, PER_LOGGED, is_due, is_old, p
 from statestore.tasks.spec import TaskSpec
 from statestore.tasks.staged_store import StagedStore, build_staged, known_stream_time
 from statestore.tasks.task_changelogs import ChangelogEnd, TaskChangelogs
-from statestore.tasks.task_sources import TASK_SOURCES, on_this_disk
+from statestore.tasks.task_sources import TASK_SOURCES
 from statestore.verification.gathering import Answer, Cluster, log_of, resolve
 
 _log = logging.getLogger(__name__)

@@ -169,7 +169,7 @@ def examine(
     Parameters
     ----------
     cluster
-        The client to ask for the log; None for one of its own.
+        Client that asks for the log; None for a new one.
     """
     cluster = cluster or Cluster(spec.bootstrap_servers, spec.kafka_timeout_s)
     by_offsets = options.depth == "offsets"
@@ -200,7 +200,7 @@ def _verify(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) 
         with locked_task(spec.paths, spec.lock_wait_s, reading=True):
             _, verdict = examine(spec, replace(options, give_way=partial(give_way, spec.paths)), cluster)
     except (LockedError, InvalidStateError) as error:
-        verdict = _unobserved(error)
+        verdict = unobserved(error)
     return _row(spec, verdict, options, started)
 
 
@@ -245,7 +245,7 @@ def _if_installed(facts: Facts, verdict: Verdict) -> Verdict:
 
 
 def _if_described(spec: StorePartitionSpec, verdict: Verdict, contents: Contents) -> Verdict:
-    """Say where a comparison holds only if what the user says of the store is true, and what it left out."""
+    """Add to the detail that a comparison relies on the user's description of the store, and what it left out."""
     said = [
         verdict.detail,
         f"compared as you described it: {spec.described}" if spec.described else "",
@@ -382,7 +382,7 @@ def _seen(specs: Sequence[StorePartitionSpec], options: VerifyOptions) -> list[D
                 for at in task:
                     seen[at] = _seen_alone(specs[at], options)
         except (LockedError, InvalidStateError) as error:
-            seen |= dict.fromkeys(task, _unobserved(error))
+            seen |= dict.fromkeys(task, unobserved(error))
     return [seen[at] for at in range(len(specs))]
 
 
@@ -390,7 +390,7 @@ def _seen_alone(spec: StorePartitionSpec, options: VerifyOptions) -> DiskFacts |
     try:
         return _look(spec, options)
     except (LockedError, InvalidStateError) as error:
-        return _unobserved(error)
+        return unobserved(error)
 
 
 def _with_locks_held(
@@ -404,7 +404,7 @@ def _with_locks_held(
                 held.enter_context(locked_task(specs[0].paths, max(0.0, deadline - time.monotonic()), reading=True))
                 seen += [_seen_alone(spec, options) for spec in specs]
             except (LockedError, InvalidStateError) as error:
-                seen += [_unobserved(error) for _ in specs]
+                seen += [unobserved(error) for _ in specs]
         return _judged([spec for specs in tasks for spec in specs], seen, cluster)
 
 
@@ -417,8 +417,8 @@ def _judged(
     return [disk if isinstance(disk, Verdict) else next(judged)[1] for disk in seen]
 
 
-def _unobserved(error: LockedError | InvalidStateError) -> Verdict:
-    """Return why nobody could look: the task is in use, or a swap of one of its stores cannot be finished."""
+def unobserved(error: LockedError | InvalidStateError) -> Verdict:
+    """Return the verdict on a store that is in use, or in the middle of a swap that cannot be finished."""
     if isinstance(error, LockedError):
         return locked(error)
     return Verdict(Status.CORRUPT, str(error), rebuildable=False)

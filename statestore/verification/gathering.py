@@ -157,7 +157,7 @@ def resolve(
                     found[at] = one
             except StoreBehindLogStartError:
                 left -= 1
-                if not left or answers is not None:  # what was decided by the former start must be decided anew
+                if not left or answers is not None:  # a decision by the former start no longer holds
                     raise
                 for at in asked:
                     found[at] = _without_log(found[at])

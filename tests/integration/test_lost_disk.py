@@ -29,7 +29,7 @@ from statestore.recovery.planning import plan_restore
 from statestore.recovery.restore import restore
 from statestore.recovery.snapshot_building import snapshot_from_log
 from statestore.recovery.spec import RestoreSpec
-from statestore.recovery.warming import Warming, warm_stores
+from statestore.recovery.warming import Warming, plan_warming, warm_stores
 from statestore.reports import Action, Loss, ProcessRow, RestoreRow, Status, VerifyRow
 from statestore.requests.restore import RestoreRequest
 from statestore.tasks.spec import TaskSpec
@@ -384,7 +384,8 @@ def test_a_pod_is_warmed_with_what_its_application_would_begin_with(bootstrap_se
     def run(pieces: Any, work: Any, *_: Any) -> Any:
         return [work(piece) for piece in pieces]
 
-    (row,) = warm_stores([pod], [found], {}, Warming(run, 1, TINY_RUN, tmp_path / "progress", "warm"))
+    how = Warming(run, 1, TINY_RUN, tmp_path / "progress", "warm")
+    (row,) = warm_stores([pod], plan_warming([pod], how), {}, how)
     assert (row.outcome, row.mode, row.keys) == ("warmed", "full", 1)
     assert "its changelog begins at offset" in row.detail
     assert verify(pod, VerifyOptions("deep")).status is Status.OK
@@ -394,12 +395,12 @@ def test_a_pod_is_warmed_with_a_snapshot_that_has_more(bootstrap_servers: str, t
     app = OnDisk(bootstrap_servers, tmp_path, "archive")
     app.fill()
     pod = app.store_spec(state_dir=tmp_path / "pod", owned=False)
-    found = verify(pod, VerifyOptions("offsets"))
 
     def run(pieces: Any, work: Any, *_: Any) -> Any:
         return [work(piece) for piece in pieces]
 
-    (row,) = warm_stores([pod], [found], {}, Warming(run, 1, TINY_RUN, tmp_path / "progress", "warm"))
+    how = Warming(run, 1, TINY_RUN, tmp_path / "progress", "warm")
+    (row,) = warm_stores([pod], plan_warming([pod], how), {}, how)
     assert (row.outcome, row.mode, row.keys, row.detail) == ("warmed", "snapshot", 21, "")
 
 

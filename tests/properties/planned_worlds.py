@@ -263,14 +263,12 @@ class World:
         if not self.spec.home.offers_snapshots:
             return NO_ARCHIVE
         if not self.archive_answers:
-            return ArchiveFacts(configured=True, error=ArchiveUnavailableError("no answer"))
+            return ArchiveFacts(error=ArchiveUnavailableError("no answer"))
         listed = tuple(map(self._listed, self.snapshots))
         found = History(StoreDirectory("c", self.spec.store_partition), self.generation, listed)
         return ArchiveFacts(
-            configured=True,
             newest=None if self.newest is None else self.manifest(self.newest),
             history=found,
-            generation=self.generation,
             complete=not found.usable,
         )
 
@@ -581,7 +579,7 @@ def requests(rnd: Random, world: World) -> Request:
         log_read=rnd.randint(0, 5) == 0,
         parts_built=rnd.randint(0, 5) == 0,
         publishes=_flag(rnd),
-        begins_generations=_flag(rnd),
+        as_application=_flag(rnd),
         label="label",
     )
 

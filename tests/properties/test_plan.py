@@ -26,13 +26,23 @@ from statestore.partition.facts import (
     Question,
     RebuildLoss,
 )
-from statestore.partition.plan import Need, Plan, Refusal, Request, advised, bolder, is_made_empty, plan
-from statestore.partition.spec import StorePartitionSpec
+from statestore.partition.plan import (
+    Need,
+    Plan,
+    Refusal,
+    Request,
+    advised,
+    bolder,
+    is_made_empty,
+    is_nowhere_else,
+    plan,
+)
+from statestore.partition.spec import StorePartitionSpec, on_this_disk
 from statestore.partition.verdict import Verdict, judge
 from statestore.recovery.sources import all_sources
 from statestore.reports import Action, Loss
 from statestore.statedir.record import StoreRecord
-from statestore.tasks.task_sources import TASK_SOURCES, on_this_disk
+from statestore.tasks.task_sources import TASK_SOURCES
 from tests.properties.planned_worlds import NOW_MS, World, requests, without, worlds
 from tests.session.examples import examples
 
@@ -61,10 +71,15 @@ def the_plan_that_is_shown_is_the_plan_that_runs(world: World, request: Request)
 
 
 def nothing_is_replaced_that_would_be_lost(world: World, request: Request) -> None:
-    """Unless that is accepted, or a snapshot covers it, or a user has named the snapshot."""
+    """Unless that is accepted, or a snapshot covers it, or a user has named the snapshot.
+
+    An application itself builds a store of which nothing is here from what is left of its log.
+    """
     request = request._replace(accept_loss=False)
     facts, verdict, made = world.decided(request)
     if not isinstance(made, Plan) or made.source is None:
+        return
+    if request.as_application and is_nowhere_else(world.spec, verdict):
         return
     chosen = request.snapshot is not None and made.source == "snapshot"
     if made.source == "correction":
@@ -139,6 +154,19 @@ def accepting_a_loss_changes_no_plan_that_loses_nothing(world: World, request: R
         assert same(unaccepted, world.decided(request._replace(accept_loss=True))[2])
 
 
+def an_application_would_do_the_same(world: World, request: Request) -> None:
+    """Unless nothing of the store is here: a store that is here is replaced as for anybody else."""
+    request = request._replace(as_application=False)
+    _, verdict, unasked = world.decided(request)
+    made = world.decided(request._replace(as_application=True))[2]
+    if not is_nowhere_else(world.spec, verdict):
+        if isinstance(made, Plan) and isinstance(unasked, Plan):
+            made = made.model_copy(update={"begins": unasked.begins})
+        assert same(made, unasked)
+        return
+    assert not world.disk.present or world.disk.committed is None, "the store here is replaced"
+
+
 def less_that_is_known_makes_no_bolder_plan(world: World, request: Request) -> None:
     """A fact that cannot be had any more, or is lost, makes nothing happen that would be lost for good.
 
@@ -146,7 +174,7 @@ def less_that_is_known_makes_no_bolder_plan(world: World, request: Request) -> N
     was proven to have lost nothing becomes what nothing proves. Both keep the store in quarantine. If its snapshot is
     gone, it is built from its log and begins a generation.
     """
-    request = request._replace(accept_loss=False, snapshot=None)
+    request = request._replace(accept_loss=False, as_application=False, snapshot=None)
     made = world.decided(request)[2]
     for name, poorer in poorer_worlds(world):
         found = poorer.decided(request)[2]
@@ -261,6 +289,7 @@ CLAUSES: tuple[Clause, ...] = (
     what_is_replaced_is_kept_by_its_loss,
     only_damage_is_repaired_and_each_refusal_says_why,
     accepting_a_loss_changes_no_plan_that_loses_nothing,
+    an_application_would_do_the_same,
     less_that_is_known_makes_no_bolder_plan,
     advice_is_the_plan_of_the_default_request,
     a_task_asks_what_it_can_answer_and_replays_what_only_lags,
@@ -368,6 +397,10 @@ def _accepted_losses_lead_to_the_log(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(plan_module, "_unasked", lambda request: "never" if request.accept_loss else unasked(request))
 
 
+def _an_application_accepts_each_loss(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(plan_module, "is_nowhere_else", lambda spec, verdict: verdict.loses)
+
+
 def _an_archive_without_an_answer_has_nothing(patch: pytest.MonkeyPatch) -> None:
     by_archive = plan_module._by_archive
 
@@ -399,6 +432,7 @@ def _a_task_has_the_archive(patch: pytest.MonkeyPatch) -> None:
         (only_damage_is_repaired_and_each_refusal_says_why, _healthy_stores_are_rebuilt),
         (only_damage_is_repaired_and_each_refusal_says_why, _damage_is_left),
         (accepting_a_loss_changes_no_plan_that_loses_nothing, _accepted_losses_lead_to_the_log),
+        (an_application_would_do_the_same, _an_application_accepts_each_loss),
         (less_that_is_known_makes_no_bolder_plan, _an_archive_without_an_answer_has_nothing),
         (a_task_asks_what_it_can_answer_and_replays_what_only_lags, _a_task_has_the_archive),
         (a_task_asks_what_it_can_answer_and_replays_what_only_lags, _asks_for_ever),

@@ -26,6 +26,7 @@ from statestore.partition.facts import (
     Candidate,
     DiskFacts,
     Facts,
+    ListedSnapshots,
     LogFacts,
     NamedSnapshot,
     Needs,
@@ -286,7 +287,7 @@ def test_offsets_that_other_nodes_have_read_are_told(store, world, monkeypatch, 
 
     monkeypatch.setattr(parts, "builds_there", builds_there)
     damaged(world)
-    monkeypatch.setattr(deciding, "_archive_facts", lambda *_: ArchiveFacts(configured=True))
+    monkeypatch.setattr(deciding, "_archive_facts", lambda *_: ArchiveFacts())
     archive = ArchiveSpec(url=f"file://{tmp_path}/archive", cluster="cluster", node_local=True)
     apart = store.model_copy(update={"archive": archive})
     assert [plan(apart, "full", ranges=2).resumable for _ in range(2)] == [100, 0]
@@ -500,7 +501,7 @@ def test_a_part_that_does_not_fit_on_its_node_is_refused(world, store):
 
 def test_a_plan_of_a_store_that_many_nodes_build_says_what_each_of_them_needs(world, store, tmp_path, monkeypatch):
     damaged(world)
-    monkeypatch.setattr(deciding, "_archive_facts", lambda *_: ArchiveFacts(configured=True))
+    monkeypatch.setattr(deciding, "_archive_facts", lambda *_: ArchiveFacts())
     archive = ArchiveSpec(url=f"file://{tmp_path}/archive", cluster="cluster", node_local=True)
     apart = store.model_copy(update={"archive": archive})
     each = disk_of_parts(5_000, 4096, 2_030_090, 2)
@@ -621,8 +622,11 @@ def archived(store, world, monkeypatch, tmp_path):
         world["asked"].append("read")
         return next(one for one in world["snapshots"] if one.name == listed.name)
 
-    monkeypatch.setattr(deciding, "history", listed)
-    monkeypatch.setattr(deciding, "newest_snapshot", lambda *_: next(iter(world["snapshots"]), None))
+    def newest(_, found):
+        return ListedSnapshots(found, next(iter(world["snapshots"]), None))
+
+    monkeypatch.setattr(deciding, "snapshots_of", listed)
+    monkeypatch.setattr(deciding, "listed_snapshots", newest)
     monkeypatch.setattr(deciding, "read_usable", read)
     monkeypatch.setattr(deciding, "compared_end", lambda *_: None)
     monkeypatch.setattr(deciding, "inadmissible", lambda *_: None)
@@ -698,14 +702,14 @@ def candidates_of(world):
 
 def offered(archived, world, *failed, snapshots="cheaper", covers=None, store=None):
     """Return the snapshot that is offered if others have failed, in a log of 1,000 bytes and 100 offsets."""
-    archive = ArchiveFacts(configured=True, candidates=candidates_of(world))
+    archive = ArchiveFacts(candidates=candidates_of(world))
     facts = facts_of(store or archived, world["logs"])._replace(archive=archive, failed=frozenset(failed))
     return SNAPSHOT_SOURCE.offer(facts, Need("rebuild", snapshots, covers), Request())
 
 
 def chosen(archived, world, *failed, mode="auto", store=None):
     """Return the snapshot that is planned if others have failed."""
-    archive = ArchiveFacts(configured=True, history=History(None, 0, ()), candidates=candidates_of(world))
+    archive = ArchiveFacts(history=History(None, 0, ()), candidates=candidates_of(world))
     facts = facts_of(store or archived, world["logs"])._replace(archive=archive, log_bytes=1_000)
     facts = facts._replace(failed=frozenset(failed))
     return plan_of(facts, world["verdict"], Request(mode=mode), all_sources()).snapshot
@@ -790,7 +794,7 @@ def test_a_snapshot_that_was_named_is_used_and_what_speaks_against_it_is_to_be_a
     candidate = Candidate(str(made.name), 59, made.record, changes.get("refused"))
     listed = Listed(directory, made.name, 0, changes.get("suspect", False))
     named = NamedSnapshot(listed, changes.get("generation", 0), candidate, "")
-    facts = facts_of(archived, world["logs"])._replace(archive=ArchiveFacts(configured=True, named=named))
+    facts = facts_of(archived, world["logs"])._replace(archive=ArchiveFacts(named=named))
     need = Need("rebuild", "first", changes.get("covers"))
     accepted = SNAPSHOT_SOURCE.offer(facts, need, Request(snapshot="named", accept_loss=True))
     assert (accepted.snapshot, accepted.against) == (str(made.name), against or "")

@@ -333,7 +333,7 @@ NONE, UNPROVEN = (Loss.NONE, Status.OK), (Loss.UNPROVEN, Status.OK)
     ("known", "log", "more", "expected"),
     [
         (LastKnown(True, 9, WHOLE), LogRange(0, 11, 11), {}, NONE),
-        (LastKnown(True, 9, WHOLE), LogRange(2, 20, 20), {}, NONE),  # what is gone was never needed
+        (LastKnown(True, 9, WHOLE), LogRange(2, 20, 20), {}, NONE),  # the deleted records were not needed
         (LastKnown(False), LogRange(0, 3, 3), {}, NONE),
         (LastKnown(False), LogRange(3, 3, 3), {}, (Loss.LIKELY, Status.TRUNCATED)),  # it had records
         (LastKnown(True, 9, WHOLE), LogRange(0, 11, 11), {"lacks_versions": True}, UNPROVEN),

@@ -9,7 +9,6 @@ from statestore.archive.manifest import Manifest
 from statestore.changelog.epochs import log_ends
 from statestore.errors import StateStoreError
 from statestore.kafka.topics import LogRange
-from statestore.model import TopicPartition
 from statestore.objects.path import Location
 from statestore.partition.facts import UNASKED, Facts, Open
 from statestore.partition.plan import Need, Offer, Plan, Refusal, Request, SourceName
@@ -56,11 +55,7 @@ class Work(NamedTuple):
     @property
     def snapshot(self) -> Manifest | None:
         """The snapshot that it is built from; None if the plan names none."""
-        archive = self.facts.archive
-        if archive is UNASKED or self.plan.snapshot is None:
-            return None
-        candidates = archive.candidates if archive.named is None else (archive.named.candidate,)
-        return next((one.manifest for one in candidates if one.name == self.plan.snapshot), None)
+        return None if self.facts.archive is UNASKED else self.facts.archive.manifest(self.plan.snapshot)
 
 
 class BuildResult(NamedTuple):
@@ -202,8 +197,3 @@ def record_of(spec: RestoreSpec, built: Built, logs: Logs, whole_ms: int) -> Sto
         stream_time=built.stream_time,
         restored_by=spec.label,
     )
-
-
-def offsets_in(logs: Logs, partitions: Sequence[TopicPartition]) -> int:
-    """Return how many offsets logs have."""
-    return sum(logs[partition].last_stable - logs[partition].start for partition in partitions if partition in logs)

@@ -30,7 +30,7 @@ Compares store partitions with their changelog topics and changes nothing.
 * Manually: at the depth that the form names.
 
 Kafka Streams applications that the file of `STATESTORE_ENVIRONMENTS` lists with a state directory are verified, too, on
-a schedule and manually. They keep running.
+a schedule and manually. They keep running. On a schedule, no locks are taken, so that a stopped one can start.
 
 Each application is one Spark job. Below *check*, each store partition has its own mapped task. It succeeds if the store
 is healthy, and fails if the store is damaged or behind, or if a kill of the running application would cost a full

@@ -22,6 +22,7 @@ from statestore.private_config import read_kafka_config
 S = TypeVar("S", bound=BaseSettings)
 
 BOOTSTRAP_SERVERS = "STATESTORE_BOOTSTRAP_SERVERS"
+STATE_DIR = "STATESTORE_STATE_DIR"
 #: Shortest grace period of the archive's clean-up: twice as long as an upload may take (`archive/upload.py`).
 LEAST_GRACE_HOURS = 48.0
 
@@ -37,18 +38,25 @@ def as_of_dir(state_dir: Path) -> Path:
 
 
 class Directories(BaseSettings):
-    """Where the files of an installation are: all that those need who do not ask Kafka."""
+    """Locations of reports and Data Docs, which the page and alerts need."""
 
     model_config = SettingsConfigDict(env_prefix="STATESTORE_", env_ignore_empty=True, frozen=True, extra="ignore")
 
-    state_dir: Annotated[
-        Path, Field(description="Kafka Streams' state.dir: <state_dir>/<application.id>/<task id>/...")
-    ]
     reports_dir: Annotated[
         Location, Field(description="JSON reports of the jobs, one directory per job kind; a directory, or a URL")
     ]
     data_docs_dir: Annotated[
         Location, Field(description="where Great Expectations writes its Data Docs; a directory, or a URL")
+    ]
+
+
+class StateDirectory(BaseSettings):
+    """The directory of the stores."""
+
+    model_config = Directories.model_config
+
+    state_dir: Annotated[
+        Path, Field(description="Kafka Streams' state.dir: <state_dir>/<application.id>/<task id>/...")
     ]
 
 
@@ -60,7 +68,7 @@ class NodeLocalState(BaseSettings):
     node_local_state: bool = False
 
 
-class Settings(Directories):
+class Settings(Directories, StateDirectory):
     """The settings of one installation. Each is set by `STATESTORE_<NAME>`."""
 
     bootstrap_servers: Annotated[
@@ -223,8 +231,19 @@ def is_node_local() -> bool:
     return _load(NodeLocalState).node_local_state
 
 
+def load_state_dir() -> Path:
+    """Return the directory of the stores.
+
+    Raises
+    ------
+    InputError
+        As `load_settings`.
+    """
+    return _load(StateDirectory).state_dir
+
+
 def load_directories() -> Directories:
-    """Read from the environment where the files are; it need not say how Kafka is reached.
+    """Read the locations of reports and Data Docs; no other setting is needed.
 
     Raises
     ------

@@ -7,10 +7,12 @@ knowledge, so the job checks that.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from statestore.config import STATE_DIR
 from statestore.definitions.application import ApplicationDefinition
 from statestore.environments import FILE, KafkaStreamsApplication, active_environment
 from statestore.errors import InputError, UnknownApplicationError
@@ -56,6 +58,19 @@ def with_state_dir() -> dict[str, KafkaStreamsApplication]:
     return {name: found for name, found in active_environment().kafka_streams.items() if found.state_dir is not None}
 
 
+def state_dir_without_definition(params: Params) -> dict[str, Path]:
+    """Return the setting `state_dir` of a run on a listed Kafka Streams application, if the environment has none.
+
+    If all applications of the environment are listed, and the form names none, no directory is used.
+    """
+    environment = active_environment()
+    name = str(_filled(params, "application") or "")
+    if os.environ.get(STATE_DIR) or (environment.has_definitions and name not in environment.kafka_streams):
+        return {}
+    found = with_state_dir().get(name)
+    return {"state_dir": Path(os.devnull) if found is None or found.state_dir is None else found.state_dir}
+
+
 def require_work_without_definition(params: Params, job: str) -> None:
     """Refuse a Kafka Streams application without a definition if the job cannot work on it.
 
@@ -93,8 +108,10 @@ def chosen_applications(
     return [known for known in sorted(applications) if known not in without and (only is None or known in only)]
 
 
-def verify_request(params: Params, application: str) -> VerifyRequest:
+def verify_request(params: Params, application: str, *, by_time: bool = False) -> VerifyRequest:
     """How thoroughly the job is to look at an application. All rows of stores that are probably in use are compared.
+
+    A Kafka Streams application fails to start while a job holds the lock of one of its tasks. So a schedule takes none.
 
     Raises
     ------
@@ -102,7 +119,7 @@ def verify_request(params: Params, application: str) -> VerifyRequest:
         If a sample is asked for that does not fit the depth.
     """
     if application in active_environment().kafka_streams:
-        params = {**params, "sample": None}
+        params = {**params, "sample": None, "live": by_time or _flag(params, "live")}
     return _read(VerifyRequest, params, applications=[application])
 
 

@@ -106,7 +106,7 @@ def _work(
             names = arguments.chosen_applications(params, {**applications, **listed}, asked.without, asked.only)
             if job == "process":
                 return {name: ProcessRequest(applications=(name,)) for name in names}
-            return {name: arguments.verify_request(params, name) for name in names}
+            return {name: arguments.verify_request(params, name, by_time=asked.by_time) for name in names}
         case "restore":
             target = as_of_dir(settings.state_dir) / report.stem
             request = arguments.restore_request(params, applications, settings.reports_dir, target)

@@ -17,7 +17,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from statestore.config import load_directories
+from statestore.config import load_state_dir
 from statestore.errors import StateStoreError
 from statestore.objects.path import Location, ObjectPath, location
 from statestore.packages import files_of
@@ -80,7 +80,7 @@ class SparkJobOperator(SparkSubmitOperator):
             master = Connection.get(self._conn_id).host or ""
         except AirflowNotFoundException:  # the provider takes YARN then
             master = ""
-        return None if master.startswith("local") else load_directories().state_dir / ".statestore-kafka"
+        return None if master.startswith("local") else load_state_dir() / ".statestore-kafka"
 
 
 def _take(written: Location, report: Location) -> None:

@@ -20,7 +20,11 @@ from statestore.objects.path import ObjectPath, location
 from statestore.reports import AnyReport, ProcessReport, read_any_report, read_report
 from statestore_dags import alerts, jobs, restores
 from statestore_dags.archive_connection import reports_access
-from statestore_dags.arguments import require_known_fields, require_work_without_definition
+from statestore_dags.arguments import (
+    require_known_fields,
+    require_work_without_definition,
+    state_dir_without_definition,
+)
 from statestore_dags.assets import STORES, emit, processed_by
 from statestore_dags.connections import kafka_connection
 from statestore_dags.mapped_tasks import by_application, squares
@@ -62,7 +66,7 @@ def plan(
         if problem := alerts.problem():
             log.error("no one would be notified of a failure: %s", problem)
         require_known_fields(dag_run.conf, dag.params)
-        settings = load_settings()
+        settings = load_settings(**state_dir_without_definition(params))
         # The page shows the health of one catalogue.
         with nullcontext() if environment.has_own_catalogue else health_told(settings.reports_dir):
             view = Metastore.of(settings).require_running()

@@ -77,14 +77,15 @@ def run_job(
     report: JobReport | None = None
     try:
         request = from_namespace(kind, arguments)
-        settings = load_settings()
+        listed = getattr(arguments, "kafka_streams", None)
+        application = None if listed is None else KafkaStreamsApplication.model_validate_json(listed)
+        own = {} if application is None or application.state_dir is None else {"state_dir": application.state_dir}
+        settings = load_settings(**own)
         view = view_of(Metastore.of(settings), arguments.catalogue)
         print(f"{name}: definitions of catalogue {view.pin}", flush=True)
-        listed = getattr(arguments, "kafka_streams", None)
-        if listed is None or without_definition is None:
+        if application is None or without_definition is None:
             report = run(request, settings, view.catalogue, arguments.report.stem)
         else:
-            application = KafkaStreamsApplication.model_validate_json(listed)
             report = without_definition(request, settings, application, arguments.report.stem)
         said = {"catalogue": str(view.pin), "dag_id": arguments.dag_id, "dag_run_id": arguments.dag_run_id}
         _write(arguments.report, report.model_copy(update=said))

@@ -2,7 +2,8 @@
 
 Its stores are found as by the command: from its state directory, its topics, and what was recorded of them. The driver
 and the executors must see the directory. A verification takes the lock of a task for the time that it needs, or none if
-the application runs, and writes nothing but what it has found out about the stores (not with `live`).
+the application runs, and writes nothing but what it has found out about the stores. With `live`, as on a schedule, it
+takes no locks and writes nothing.
 """
 
 from __future__ import annotations

@@ -123,9 +123,10 @@ def _verify(piece: Piece) -> list[VerifyRow]:
         with lowest_priority():
             rows = with_live(piece.specs, piece.locked, piece.options)
     elif piece.live:
-        rows = verify_live(
-            piece.specs, piece.options, lambda there: _with_locks(piece._replace(specs=there)), piece.tasks
-        )
+        with lowest_priority():
+            rows = verify_live(
+                piece.specs, piece.options, lambda there: _with_locks(piece._replace(specs=there)), piece.tasks
+            )
     else:
         rows = _with_locks(piece)
     return with_restore_points(piece.specs, rows, piece.options.depth)

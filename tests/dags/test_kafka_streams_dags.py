@@ -52,7 +52,7 @@ def test_a_schedule_verifies_what_the_jobs_see_and_restores_nothing(listed, inst
         assert runner.triggered("streams.restore") == []
         flag, text, *rest = runner.chosen[-1]
         assert (flag, json.loads(text)) == ("--kafka-streams", listed)
-        assert rest == ["--application", "billing", *request, "--alert-at", "0.5"]
+        assert rest == ["--application", "billing", *request, "--live", "--alert-at", "0.5"]
 
 
 @pytest.mark.long
@@ -96,6 +96,32 @@ def test_rows_without_a_definition_are_no_reason_to_restore(listed):
         other = report_of("shop", status=Status.MISSING, action=Action.FULL)
         both = damaged.model_copy(update={"rows": (*damaged.rows, *other.rows)})
         assert damaged_applications(both) == ["shop"]
+
+
+def test_only_a_form_takes_the_locks_of_an_application_that_may_start(listed):
+    from statestore_dags.arguments import verify_request
+
+    (_, streams) = environments()
+    with streams.active():
+        assert verify_request({}, "billing", by_time=True).live
+        assert verify_request({"live": True}, "billing").live
+        assert not verify_request({}, "billing").live
+        assert not verify_request({}, "shop", by_time=True).live
+
+
+def test_no_state_directory_is_needed_for_listed_applications(listed, monkeypatch):
+    from statestore_dags.arguments import state_dir_without_definition
+
+    monkeypatch.delenv("STATESTORE_STATE_DIR", raising=False)
+    (others, streams) = environments()
+    with streams.active():
+        assert str(state_dir_without_definition({"application": "billing"})["state_dir"]) == listed["state_dir"]
+        assert state_dir_without_definition({}).keys() == {"state_dir"}
+    with others.active():
+        assert state_dir_without_definition({"application": "shop"}) == {}
+    monkeypatch.setenv("STATESTORE_STATE_DIR", "/state")
+    with streams.active():
+        assert state_dir_without_definition({"application": "billing"}) == {}
 
 
 def test_jobs_that_need_a_definition_refuse_an_application_without_one(listed):

@@ -119,8 +119,9 @@ def test_reports_and_data_docs_may_lie_in_object_storage(environment):
         assert "token" not in str(refused.value)
 
 
-def test_directories_are_known_without_kafka(environment):
-    environment({name: value for name, value in WHOLE.items() if name != "STATESTORE_BOOTSTRAP_SERVERS"})
+def test_locations_of_reports_are_known_without_kafka_and_stores(environment):
+    unknown = ("STATESTORE_BOOTSTRAP_SERVERS", "STATESTORE_STATE_DIR")
+    environment({name: value for name, value in WHOLE.items() if name not in unknown})
     assert load_directories().reports_dir == Path("/reports")
     with pytest.raises(InputError, match="STATESTORE_BOOTSTRAP_SERVERS"):
         load_settings()

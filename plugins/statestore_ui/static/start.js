@@ -11,7 +11,7 @@ const types = (schema) => [schema.type].flat();
 
 const FORMS = {
   restore: { title: "Restore", start: "Start the restore", about: "Each new store is built beside the live one, checked, and swapped in. Healthy stores are skipped." },
-  verify: { title: "Verify", start: "Start the verification", about: "Compares the stores of the application with their changelogs and changes nothing. If a restore helps, it starts one." },
+  verify: { title: "Verify", start: "Start the verification", about: "Compares the stores of the application with their changelogs and changes nothing. If a restore helps, it starts one, but never of an application without a definition." },
   process: { title: "Process", start: "Start processing", about: "Reads the input up to its current end and brings the stores of the application up to date, exactly once." },
   rewrite: { title: "Rewrite", start: "Start the rewrite", about: "Shows the plan, and waits for approval before it writes. Stop the application first." },
 };

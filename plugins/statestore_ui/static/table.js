@@ -11,7 +11,7 @@ const SPARE = 8;
 
 /** Levels, the worst first: rows come in this order unless a column was chosen. */
 export const LEVELS = ["bad", "warn", "busy", "notice", "good"];
-const LEVEL_WORDS = { bad: "need action", warn: "behind or in doubt", busy: "unknown", notice: "healthy, old format", good: "healthy" };
+const LEVEL_WORDS = { bad: "need action", warn: "behind or in doubt", busy: "unknown", notice: "healthy, with a note", good: "healthy" };
 
 /** So many of a level: "1 needs action", "2 need action". */
 export const levelCount = (level, count) => `${number(count)} ${level === "bad" && count === 1 ? "needs action" : LEVEL_WORDS[level]}`;

@@ -61,9 +61,10 @@ def lowest_priority() -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, 0, before)
-            _set_io_class(_DEFAULT)
+        if before != _LOWEST_NICE:  # else the whole process has it
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, 0, before)
+                _set_io_class(_DEFAULT)
 
 
 def _set_io_class(value: int) -> None:

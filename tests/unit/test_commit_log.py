@@ -112,14 +112,23 @@ def commit(store, number, *, start=0):
     store.commit({CHANGELOG: number})
 
 
+def files_of(store):
+    """Return the names, sizes, and times of the files of a store that is open, except RocksDB's own log."""
+    found = ((path, path.stat()) for path in store.rglob("*") if path.name != "LOG")
+    return {path: (stat.st_size, stat.st_mtime_ns) for path, stat in found}
+
+
 def copied(store, target):
-    """Copy a store that is open, at a moment when RocksDB removes no file."""
+    """Copy a store that is open, at a moment when RocksDB changes no file: a compaction may be in progress."""
     while True:
         try:
+            before = files_of(store)
             shutil.copytree(store, target)
-            return
-        except shutil.Error:  # a compaction has just ended
-            shutil.rmtree(target)
+            if files_of(store) == before:
+                return
+        except (FileNotFoundError, shutil.Error):  # a compaction has just ended
+            pass
+        shutil.rmtree(target, ignore_errors=True)
 
 
 @pytest.mark.behaviour("U2", "U6")

@@ -34,11 +34,13 @@ from statestore.definitions.store import StoreDefinition
 from statestore.kafka.topics import Topic, Topics
 from statestore.model import TaskId, changelog_topic
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
+from statestore.recovery.catch_up import find_correction
 from statestore.recovery.many import cut_by_length, restore_many
 from statestore.recovery.spec import RestoreSpec
 from statestore.reports import RestoreRow, Status, VerifyRow
-from statestore.requests.restore import RestoreRequest
+from statestore.requests.restore import Mode, RestoreRequest
 from statestore.verification.check import verify, verify_many
+from statestore.verification.gathering import Cluster
 from statestore.verification.options import VerifyOptions
 
 S = TypeVar("S")
@@ -108,16 +110,16 @@ def _changelog(topic: Topic) -> ChangelogSpec:
     )
 
 
-def _restore_spec(spec: StorePartitionSpec) -> RestoreSpec:
+def _restore_spec(spec: StorePartitionSpec, mode: Mode = "full") -> RestoreSpec:
     run_bytes = Settings.model_fields["restore_run_bytes"].default
-    return RestoreSpec(spec, RestoreRequest(mode="full"), "bench", run_bytes)
+    return RestoreSpec(spec, RestoreRequest(mode=mode), "bench", run_bytes)
 
 
 def _checked(spec: RestoreSpec, row: RestoreRow) -> Done:
     """Return what a restore did; of one from a snapshot, all that the store then has counts."""
     if row.outcome != "restored":
         raise ServiceError(f"{row.label} was to be restored, found {row.outcome}: {row.failure}")
-    if spec.request.mode == "full":
+    if spec.request.mode == "full" or (spec.request.mode, row.mode) == ("auto", "tail"):
         return Done(row.records, row.keys, 0, 0)
     begun = None if row.snapshot is None else snapshot_name(f"{row.snapshot}.json")
     if row.mode != "snapshot" or begun is None:
@@ -127,9 +129,8 @@ def _checked(spec: RestoreSpec, row: RestoreRow) -> Done:
 
 def restore_all(pool: ProcessPoolExecutor, order: Order, specs: Sequence[StorePartitionSpec]) -> list[Done]:
     """Restore store partitions as the job does; what is built from a snapshot is not published."""
-    asked = [_restore_spec(spec) for spec in specs]
-    if order.work == "snapshot":  # the next run is to begin with the same one
-        asked = [spec._replace(request=RestoreRequest(mode="snapshot"), publish=False) for spec in asked]
+    # What is built from a snapshot is not published: the next run is to begin with the same snapshot.
+    asked = [_restore_spec(spec, RESTORES[order.work])._replace(publish=order.work != "snapshot") for spec in specs]
     measured: list[Done] = []
 
     def run(pieces: Sequence[S], work: Callable[[S], M], *_: object) -> list[M]:
@@ -163,6 +164,20 @@ def compare_partition(spec: StorePartitionSpec) -> Done:
     return _verified([verify(spec, VerifyOptions(depth="deep"))])
 
 
+def compare_in_key_order(spec: StorePartitionSpec) -> Done:
+    """Verify a restored store partition as `compare_partition` does, without a proof: the log is sorted."""
+    return _verified([verify(spec, VerifyOptions(depth="deep", most_passes=0))])
+
+
+def prove_partition(spec: StorePartitionSpec) -> Done:
+    """Find the tail that corrects a store partition that was left open; nothing is replayed."""
+    cluster = Cluster(spec.bootstrap_servers, spec.kafka_timeout_s)
+    found, log = find_correction(_restore_spec(spec), cluster)
+    if found is None or log is None:
+        raise ServiceError(f"{spec.store_partition} was to be corrected by a tail of its log")
+    return _done(log.last_stable - log.start, None)
+
+
 def verify_offsets(specs: list[StorePartitionSpec]) -> Done:
     """Verify the offsets of many store partitions."""
     return _verified(verify_many(specs, VerifyOptions(depth="offsets")))
@@ -180,11 +195,13 @@ WORK = {
     "drain": drain_partition,
     "scan": scan_partition,
     "deep": compare_partition,
+    "sorted": compare_in_key_order,
+    "prove": prove_partition,
 }
 #: The same, for many at once.
 WORK_ON_MANY = {"offsets": verify_offsets}
-#: Restores, which are cut and put together as the job does.
-RESTORES = ("restore", "snapshot")
+#: Restores, which are cut and put together as the job does, with their modes.
+RESTORES: dict[str, Mode] = {"restore": "full", "snapshot": "snapshot", "mend": "auto"}
 
 
 def _done(records: int, rows: int | None) -> Done:

@@ -1,7 +1,8 @@
-"""`make bench-verify`: the offsets of many store partitions, and the contents of a few large ones beside a restore.
+"""`make bench-verify`: the offsets of many store partitions, and the contents of a few large ones.
 
 Offsets are compared by one process on one core, and by two on two; a figure is seconds for all of them. Contents are
-read by two processes; a figure is records of the log per second, as for the restore of the same log beside it.
+read by two processes; a figure is records of the log per second, as for a restore of the same log. Stores that were
+left open are corrected (`verify_mend.py`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from benchmarks.restore_run import RestoreOutcome, RestoringRun, seconds_of
 from benchmarks.restore_shapes import BASE
 from benchmarks.verify_fleet import APPLICATION, RECORDS, make_fleet, stores
 from benchmarks.verify_job import case_of, measure_job
+from benchmarks.verify_mend import WORK, measure_mending, mend_case
 from demo.kafka_jars import check_disk
 from demo.processes import Processes, ServiceError
 
@@ -27,8 +29,8 @@ STORES, TASKS = (5, 50) if SMALL else (40, 250)
 ROUNDS = 1 if SMALL else 3
 CORES = 2
 _DISK_GIB = 3 if SMALL else 10
-#: What is done with the base's log; `ours` is the deep verification.
-DEPTHS = {"ours": "deep", "scan": "scan", "restore": "restore", "drain floor": "drain"}
+#: Work on the base's log; `ours` is the deep verification.
+DEPTHS = {"ours": "deep", "in key order": "sorted", "scan": "scan", "restore": "restore", "drain floor": "drain"}
 #: With how many cores offsets are compared, by the name of the system.
 CORES_OF = {"ours, 1 core": 1, f"ours, {CORES} cores": CORES}
 
@@ -72,9 +74,9 @@ def _done(processes: Processes, order: Order, records: int) -> RestoreOutcome:
 def run(asked: Asked) -> list[Result]:
     """Start a broker, make stores, and measure."""
     many, large = f"offsets of {STORES * TASKS:,} store partitions", f"contents: {BASE.case}"
-    job = case_of(STORES * TASKS)
-    asked.require_some((many, job, large))
-    chosen = asked.systems(dict.fromkeys((*DEPTHS, *CORES_OF)))
+    job, mend = case_of(STORES * TASKS), mend_case(BASE.log)
+    asked.require_some((many, job, large, mend))
+    chosen = asked.systems(dict.fromkeys((*DEPTHS, *CORES_OF, *WORK)))
     rounds = asked.rounds or ROUNDS
     with tempfile.TemporaryDirectory() as directory, Processes(Path(directory)) as processes:
         scratch = Path(directory)
@@ -92,6 +94,8 @@ def run(asked: Asked) -> list[Result]:
             }
             contents(processes, log, "deep", scratch, state_dir)  # kernels are compiled once for an installation
             results += measure([Case(large, "records/s", work)], rounds)
+        if asked.part in mend:
+            results += measure_mending(processes, servers, BASE.log, scratch, CORES, rounds, set(chosen))
         if asked.part in many or asked.part in job:
             state_dir = make_fleet(processes, servers, scratch, STORES, TASKS)
         if asked.part in many:

@@ -307,6 +307,10 @@ class Contents(_Row):
     not_judged: Int64 = Field(
         default=0, description="differing rows that do not count, because the log no longer shows what they should be"
     )
+    unproven: Int64 = Field(
+        default=0,
+        description="keys whose rows equal the log, but compaction may have removed a record that they should equal",
+    )
     store_digest: Text = Field(default="", description="digest of the compared rows of the store")
     log_digest: Text = Field(default="", description="digest of the compared rows of the log")
     sample: float | None = Field(default=None, description="fraction of the key ranges compared; None: all of them")

@@ -1,16 +1,18 @@
-"""Which column families a closed database had when its options were written down last: RocksDB's OPTIONS files.
+"""RocksDB's OPTIONS files: the column families that a database had when they were written, and its memtables.
 
 Kafka Streams' RocksDB writes one at each opening and for each family that it makes, after the MANIFEST. A MANIFEST that
 lost its end may no longer tell of a family, and RocksDB takes that for how the database is.
 
     OPTIONS-000009        the largest number is the newest
     [CFOptions "offsets"]
+      write_buffer_size=16777216
 """
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 from statestore.formats import offsets
 from statestore.formats.value_format import COLUMN_FAMILIES
@@ -19,6 +21,15 @@ from statestore.formats.value_format import COLUMN_FAMILIES
 _KNOWN = {*COLUMN_FAMILIES, offsets.COLUMN_FAMILY}
 _FILE = re.compile(r"OPTIONS-([0-9]{1,20})")
 _FAMILY = re.compile(rb'^\[CFOptions "([^"]+)"\]', re.MULTILINE)
+_MEMTABLES = re.compile(rb"^\s*(write_buffer_size|max_write_buffer_number)=(\d{1,19})\s*$", re.MULTILINE)
+_IN_PLACE = re.compile(rb"^\s*inplace_update_support=true\s*$", re.MULTILINE)
+
+
+class Memtables(NamedTuple):
+    """The memtables of a column family: their largest size (bytes), and how many there can be."""
+
+    bytes_each: int
+    number: int
 
 
 def families_in_options_file(directory: Path) -> frozenset[str] | None:
@@ -28,3 +39,24 @@ def families_in_options_file(directory: Path) -> frozenset[str] | None:
         return None
     names = _FAMILY.findall(files[max(files)].read_bytes())
     return frozenset(name.decode(errors="replace") for name in names) & _KNOWN
+
+
+def memtables_in_options_files(directory: Path) -> Memtables | None:
+    """Return the largest memtables of a database by its OPTIONS files; None if they do not limit what is in memory.
+
+    RocksDB keeps the files of the last two openings. A change goes to one column family, so their sizes do not add up.
+    """
+    sizes, numbers = [0], [0]
+    try:
+        for path in directory.iterdir():
+            if not _FILE.fullmatch(path.name):
+                continue
+            content = path.read_bytes()
+            if _IN_PLACE.search(content):
+                return None
+            found = _MEMTABLES.findall(content)
+            sizes += [int(value) for name, value in found if name == b"write_buffer_size"]
+            numbers += [int(value) for name, value in found if name == b"max_write_buffer_number"]
+    except OSError:
+        return None
+    return Memtables(max(sizes), max(numbers)) if max(sizes) and max(numbers) else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Self, TypeVar
@@ -74,6 +74,7 @@ class LogReader:
         self._stall_timeout_s = stall_timeout_s
         self._stall = Stall(stall_timeout_s)
         self._append_times = False
+        self._markers: list[int] = []
         self._made: Consumer | None = None
 
     def __enter__(self) -> Self:
@@ -86,6 +87,14 @@ class LogReader:
     def append_times(self) -> bool:
         """True if any record that `read` has delivered has its broker's time in the place of its own."""
         return self._append_times
+
+    @property
+    def markers(self) -> Sequence[int]:
+        """Offsets of the transaction markers that were passed while aborted records were read, too, in order.
+
+        Empty where the brokers cannot be asked for record batches (`can_fetch`).
+        """
+        return self._markers
 
     def read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the records with `start <= offset < end` as batches with `SCHEMA`.
@@ -157,6 +166,8 @@ class LogReader:
                     raise damaged(self.partition, batches[0].base_offset, f"it came for offset {start}")
                 if next_offset < end:
                     fetcher.ask_ahead(next_offset)
+                if aborted:
+                    self._markers += [batch.base_offset for batch in batches if batch.is_marker]
                 outcomes = with_outcomes(batches, fetched.aborted)
                 wanted = [found for found in outcomes if found[0].base_offset < end and (found[1] or aborted)]
                 self._append_times |= any(batch.append_time >= 0 for batch, _ in wanted)

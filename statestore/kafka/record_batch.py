@@ -74,6 +74,11 @@ class Batch(NamedTuple):
         """True if `body` has to be decompressed."""
         return self.attributes & _CODEC != NONE
 
+    @property
+    def is_marker(self) -> bool:
+        """True if it is a transaction's marker, and has no records."""
+        return self.attributes & _CONTROL != 0
+
 
 class AbortedTransaction(NamedTuple):
     """From which offset on a producer's records were aborted, up to its next abort marker."""
@@ -138,7 +143,7 @@ def with_outcomes(batches: Iterable[Batch], aborted: Sequence[AbortedTransaction
     for batch in batches:
         while ahead and ahead[-1].first_offset <= batch.last_offset:
             aborting.add(ahead.pop().producer_id)
-        if batch.attributes & _CONTROL:
+        if batch.is_marker:
             if batch.producer_id in aborting and _is_abort(batch):
                 aborting.remove(batch.producer_id)
         else:

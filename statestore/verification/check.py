@@ -55,6 +55,7 @@ from statestore.verification.contents import compare_contents, count_rows
 from statestore.verification.gathering import Cluster, resolve
 from statestore.verification.options import VerifyOptions
 from statestore.verification.proof.bounds import noted, with_lower_bounds
+from statestore.verification.proof.unproven import unproven_keys
 from statestore.verification.report_row import report_row
 from statestore.verification.unlogged import verify_unlogged
 
@@ -250,6 +251,7 @@ def _if_described(spec: StorePartitionSpec, verdict: Verdict, contents: Contents
         verdict.detail,
         f"compared as you described it: {spec.described}" if spec.described else "",
         _BROKERS_TIMESTAMPS if contents.brokers_timestamps else "",
+        unproven_keys(contents.unproven),
     ]
     return verdict._replace(detail="; ".join(filter(None, said)))
 

@@ -5,7 +5,7 @@ a store cannot be proven, or its rows are not those of its committed offset, the
 memory, or where that is too small into sorted runs in a scratch directory of ours. Then log and store are compared in
 key order.
 
-What is compared, and what the log can no longer tell, is decided by the rules of exclusions.py.
+The rules of exclusions.py decide which rows are compared.
 """
 
 from __future__ import annotations
@@ -65,8 +65,6 @@ from statestore.verification.versions import (
 )
 
 _HASHES_HELD = 1 << 20
-#: A proof that reads the log more often takes longer than sorting it.
-_MOST_PASSES = 2
 #: Reads the rows of a segment (its start in ms) in the order of the changelog's keys, or those of a sample.
 StoredRows = Callable[[ScannedDatabase, Sample | None, int], Iterator[pa.RecordBatch]]
 
@@ -159,7 +157,7 @@ def _proven(spec: StorePartitionSpec, committed: int, log: LogRange, options: Ve
         return "only a sample is compared"
     if not is_provable(spec):
         return "store and log number duplicates independently" if spec.store.retain_duplicates else "custom store"
-    proof = prove(spec, databases(spec), log, options, most_passes=_MOST_PASSES, claim=committed)
+    proof = prove(spec, databases(spec), log, options, most_passes=options.most_passes, claim=committed)
     if proof is None:
         return "the store has too many keys for the memory, or the log has positions in headers"
     if proof.append_times:
@@ -173,11 +171,13 @@ def _proven(spec: StorePartitionSpec, committed: int, log: LogRange, options: Ve
     found = proof.digest
     rows, digest = found.rows, found.hexdigest()
     offsets = tuple((first, last) for first, last in proof.offsets)
+    at = committed if proof.equals_at(committed) else offsets[-1][1]
     return Contents(
         store_rows=rows,
         log_rows=rows,
         equal=rows,
         not_judged=proof.not_judged,
+        unproven=proof.unproven_at(at),
         store_digest=digest,
         log_digest=digest,
         offsets=offsets,
@@ -265,7 +265,7 @@ class _Fold:
         """Read the log up to the committed offset, and which keys have changed since."""
         spec, start, stop = self._spec, self._log.start, committed + 1
         stable = self._log.last_stable
-        if stable < stop:  # the log may go on behind what the application has processed of it
+        if stable < stop:  # the log can have records that the application has not processed
             stable = topics.log_ranges([spec.partition])[spec.partition].last_stable
         stable = min(stable, stop)
         with self._reader(read_committed=True) as reader:
@@ -287,7 +287,8 @@ class _Fold:
             self.stream_time = max(self.stream_time, self._runs.stream_time)
             self._note_timestamps(reader)
             self._positions = self._positions or reader.has_positions
-            self._read_tail(reader, max(stop, self._log.start), topics)  # what is gone behind the store were markers
+            # Offsets after the store's that are missing were markers.
+            self._read_tail(reader, max(stop, self._log.start), topics)
 
     def _reader(self, *, read_committed: bool) -> ChangelogReader:
         spec = self._spec
@@ -314,14 +315,14 @@ class _Fold:
             self.stream_time = max(self.stream_time, int(times.max()))
 
     def _read_tail(self, reader: ChangelogReader, start: int, topics: Topics) -> None:
-        """Note which keys the log has changed behind the store.
+        """Note which keys have records after the store's committed offset.
 
-        Where it ends is asked only now. What was logged while the store's part was read may have had the broker remove
-        records from it; and what is logged while this is read may do so here.
+        The end of the log is asked for only now. Records that were logged while the store's part was read can have let
+        the broker remove records from it. Those that are logged while this part is read can do so here.
         """
         partition = self._spec.partition
         for _ in range(ROUNDS):
-            # Of an input of the application, records that it has not processed overtake others as well.
+            # Records of an input that the application has not processed can replace others, too.
             end = topics.log_ranges([partition])[partition].last_stable
             if end <= start:
                 return
@@ -329,7 +330,7 @@ class _Fold:
             start = end
 
     def _note_deleted(self, batch: pa.RecordBatch) -> None:
-        """Note keys that a log which has lost its start deletes; of one that has all, each row is judged."""
+        """Note the keys that the log deletes, if it has lost its start. Otherwise, each row is judged."""
         if self._log.start == 0 or self.routing.ignores_deletes:
             return
         self._deleted.add(hashes_of(batch.column(0).filter(pc.is_null(batch.column(1)))))
@@ -393,7 +394,7 @@ def _compared_fast(
 ) -> Contents | None:
     """Compare without RocksDB where its files allow it; None if they do not, or if a row read so differs.
 
-    So nobody is told of damage or of a difference that RocksDB itself does not see.
+    So a report has only damage and differences that RocksDB itself sees.
     """
     without = 0
 
@@ -466,7 +467,7 @@ def _compared_time_ordered(
 def _compared_versions(
     spec: StorePartitionSpec, fold: _Fold, topics: Topics, options: VerifyOptions, scratch: Path
 ) -> Contents:
-    """Compare a versioned store, of which a row has several records."""
+    """Compare a versioned store: a row has the values of several records."""
     comparison = _version_comparison(spec, fold, topics, options)
     with ScannedDatabase(spec.live, spec.store.format) as database:
         comparison.compare(stored_keys(database, fold.sample), logged_keys(fold.rows(), spec.store))
@@ -526,7 +527,7 @@ def _version_comparison(
 def _compared_supplied(
     spec: StorePartitionSpec, fold: _Fold, topics: Topics, options: VerifyOptions, scratch: Path
 ) -> Contents:
-    """Compare a supplier's store, whose rows come in an order of its own, and which may drop each row as it expires."""
+    """Compare a supplier's store. It returns rows in any order, and may drop each row as it expires."""
     routing, allowances = fold.routing, fold.allowances(topics)
     writer = RunWriter(scratch / "stored", routing, options.run_bytes, start=0)
     count_read = 0
@@ -591,7 +592,7 @@ class _Segments:
         self._next = next(self._groups, None)
 
     def with_those_of(self, others: Iterable[int]) -> Iterator[int]:
-        """Yield the segments of both in order; of each, `rows_of` is to be read before the next."""
+        """Yield the segments of both in order. Read the `rows_of` of each before the next."""
         left = sorted(others)
         while left or self._next is not None:
             starts = [*left[:1], *([] if self._next is None else [self._next[0]])]

@@ -46,6 +46,7 @@ _CONTENTS = pa.struct(
         pa.field("offsets", pa.list_(pa.list_(pa.int64()))),
         pa.field("partition_offsets", pa.list_(pa.list_(pa.int64()))),
         pa.field("not_proven", pa.string()),
+        pa.field("unproven", pa.int64()),
     ]
 )
 _RESTORE_POINT = pa.struct(

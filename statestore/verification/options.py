@@ -41,6 +41,8 @@ class VerifyOptions:
         Called now and then while a store is read; raises LockedError to end that.
     pace
         Called with the number of bytes of each batch of rows or records; may wait.
+    most_passes
+        How often a proof of a closed store may read the log; 0: compare in key order, without a proof.
     scratch
         Directory for sorted records; None: one of ours next to the store.
     confirm_within_s
@@ -57,6 +59,7 @@ class VerifyOptions:
     name_keys: bool = True
     give_way: Callable[[], None] = nobody_waits
     pace: Callable[[int], None] = unpaced
+    most_passes: int = 2
     scratch: Path | None = None
     confirm_within_s: float = 300.0
     alert_at: float = 0.8

@@ -16,6 +16,7 @@ from statestore.reports import Action, Status
 from statestore.statedir.seal import break_seal
 from statestore.stores.rocksdb import RocksDB
 from statestore.stores.table import DeletedRange
+from statestore.verification.check import verify
 from statestore.verification.contents import databases
 from statestore.verification.options import VerifyOptions
 from statestore.verification.proof.closed import Proof, is_provable, prove
@@ -184,6 +185,26 @@ def test_a_damaged_store_that_was_left_open_is_rebuilt(bootstrap_servers: str, t
     done = application.restore()
     assert (done.outcome, done.mode, done.before) == ("restored", "full", Status.UNCLEAN)
     assert application.verify("deep").status is Status.OK
+
+
+def test_keys_that_only_the_log_has_are_counted_in_the_memory_of_a_proof(
+    bootstrap_servers: str, tmp_path: Path
+) -> None:
+    store = ALL_STORES["plain key-value"]
+    rows: list[Row] = [(b"gone-%04d" % (at // 2), None if at % 2 else b"v") for at in range(8_000)]
+    application = logged(bootstrap_servers, tmp_path, store, [*rows, (b"k", b"v")])
+    application.restore("full")
+    spec = application.store_spec()
+    log = Topics(spec.bootstrap_servers, 60).log_ranges([spec.partition])[spec.partition]
+    small = VerifyOptions("deep", run_bytes=20_000)  # the memory of about 1,000 keys
+    assert prove(spec, databases(spec), log, small, most_passes=2) is None
+    found = prove(spec, databases(spec), log, small)
+    assert found is not None
+    assert (found.offsets, found.digest.rows) == (proof_of(spec).offsets, 1)
+    in_key_order = verify(spec, small)
+    assert in_key_order.status is Status.OK
+    assert in_key_order.contents is not None
+    assert in_key_order.contents.not_proven.startswith("the store has too many keys for the memory")
 
 
 def test_the_report_states_why_a_store_is_not_proven(bootstrap_servers: str, tmp_path: Path) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from statestore.bulk.routing import Routing
+from statestore.compiled.batches import Int64s
 from statestore.kafka.record_columns import batch_of
 from statestore.model import StoreFormat
 from statestore.stores.scan import STORED_SCHEMA
 from statestore.verification.proof.key_table import KeyTable
 from statestore.verification.proof.prefix import Prefix, find_prefix
+from statestore.verification.proof.unproven import MissingOffsets
 
 _KEYS = [b"", b"a", b"b", b"\0" * 9, b"c" * 70]
 _VALUES = [None, b"", b"1", b"2" * 40]
@@ -57,8 +60,10 @@ def fold(log: list[Record], upto: int, *, timestamped: bool) -> dict[bytes, Row]
     return rows
 
 
-def prefix_of(rows: dict[bytes, Row], log: list[Record], end: int, *, timestamped: bool) -> Prefix:
-    """Find the prefix with the code under test; records come in batches of at most three."""
+def prefix_of(
+    rows: dict[bytes, Row], log: list[Record], end: int, *, timestamped: bool, missing: Int64s | None = None
+) -> Prefix:
+    """Find the prefix with the code under test."""
     form = StoreFormat.TIMESTAMPED if timestamped else StoreFormat.PLAIN
     table = KeyTable(Routing(), form)
     values = [time.to_bytes(8, "big", signed=True) + value if timestamped else value for value, time in rows.values()]
@@ -67,7 +72,7 @@ def prefix_of(rows: dict[bytes, Row], log: list[Record], end: int, *, timestampe
     for record in log:
         batch = batch_of([record.key], [record.value], [record.time], [record.offset])
         table.take(batch, required=record.required)
-    return find_prefix(table, end)
+    return find_prefix(table, end, missing=missing)
 
 
 def explained_at(row: Row | None, log: list[Record], key: bytes, upto: int, *, timestamped: bool) -> bool:
@@ -125,6 +130,47 @@ def test_replaying_the_tail_corrects_every_explained_row(
     left = {key for key in {*repaired, *whole} if repaired.get(key) != whole.get(key)}
     assert len(left) == found.orphans
     assert left <= {changed}
+
+
+def compacted(data: st.DataObject, log: list[Record]) -> list[Record]:
+    """Remove some records that have a later required one of their key."""
+    last = {record.key: record.offset for record in log if record.required}
+    gone = [record for record in log if record.required and record.offset < last[record.key]]
+    return [record for record in log if record not in gone or data.draw(st.booleans())]
+
+
+def missing_in(log: list[Record], start: int, markers: list[int], data: st.DataObject) -> Int64s:
+    """Find the missing offsets with the code under test; records come in batches of any size."""
+    found, left = MissingOffsets(start), [record.offset for record in log]
+    cut = data.draw(st.integers(0, len(left)))
+    for part in (left[:cut], left[cut:]):
+        found.add(np.array(part, np.int64))
+    return found.found(markers)
+
+
+@pytest.mark.parametrize("timestamped", [False, True])
+@given(log=logs(), data=st.data())
+def test_a_key_that_compaction_makes_wrong_at_an_offset_is_counted_as_unproven_there(
+    log: list[Record], data: st.DataObject, timestamped: bool
+) -> None:
+    end = max((record.offset for record in log), default=-1) + 1
+    start = min((record.offset for record in log), default=0)
+    markers = sorted(set(range(start, end)) - {record.offset for record in log})
+    rows = fold(log, data.draw(st.integers(-1, end - 1)), timestamped=timestamped)
+    left = compacted(data, log)
+    missing = missing_in(left, start, markers, data)
+    removed = {record.offset for record in log} - {record.offset for record in left}
+    assert set(missing.tolist()) <= removed
+    assert bool(len(missing)) == any(offset < max((r.offset for r in left), default=-1) for offset in removed)
+    found = prefix_of(rows, left, end, timestamped=timestamped, missing=missing)
+    keys = {record.key for record in log}
+    for upto in (upto for upto in range(-1, end) if found.equals_at(upto)):
+        wrong = [key for key in keys if not explained_at(rows.get(key), log, key, upto, timestamped=timestamped)]
+        assert len(wrong) <= found.doubts.count_at(upto)
+        if not removed:
+            assert found.doubts.count_at(upto) == 0
+        if all(record.offset <= upto for record in log):
+            assert (wrong, found.doubts.count_at(upto)) == ([], 0)
 
 
 def test_a_row_of_an_aborted_record_is_replayed_from_the_last_committed_one() -> None:

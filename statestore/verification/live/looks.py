@@ -23,15 +23,21 @@ from statestore.kafka.topics import LogRange
 from statestore.partition.inspection import damaged_file
 from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.legacy import legacy_offsets
-from statestore.statedir.record import read_record
+from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.scratch import scratch_directory
 from statestore.stores.scan import ScannedDatabase
 from statestore.verification.gathering import Cluster
 from statestore.verification.kernels import hashes_of
 from statestore.verification.options import VerifyOptions
-from statestore.verification.proof.bounds import bounds_apply, older_databases
+from statestore.verification.proof.bounds import (
+    below_last_verification,
+    bounds_apply,
+    is_another_store,
+    older_databases,
+)
 from statestore.verification.proof.closed import Proof, is_provable, prove
 from statestore.verification.proof.global_tables import GlobalProof, prove_global
+from statestore.verification.proof.memory import describe, find_behind_memory
 from statestore.verification.row_reading import reading_of
 
 _ATTEMPTS = 3
@@ -65,7 +71,9 @@ class Look(NamedTuple):
     keys
         By its two hashes: the key of a suspect that no committed record has.
     damage, file
-        Why it cannot be read, and the damaged file.
+        Why it cannot be read, or what it has lost, and the damaged file.
+    behind
+        Why its files can be those of an earlier time; empty if nothing shows it.
     """
 
     at_s: float
@@ -80,6 +88,7 @@ class Look(NamedTuple):
     keys: Mapping[tuple[int, int], bytes] = MappingProxyType({})
     damage: str = ""
     file: str | None = None
+    behind: str = ""
 
 
 def look(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) -> Look:
@@ -126,9 +135,13 @@ def _look(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) ->
                 log=cluster.log_ranges([spec])[spec.partition],
             )
             record = read_record(spec.paths, spec.store.name)
-            if older and bounds_apply(spec, record, found.committed):
-                return found._replace(damage=f"an older copy of its files was put back: {'; '.join(older)}")
-            return _read(spec, used, found, options, cluster)
+            if older and not is_another_store(spec, record):
+                said = f"an older copy of its files was put back: {'; '.join(older)}"
+                if bounds_apply(spec, record, found.committed):
+                    return found._replace(damage=said)
+                found = found._replace(behind=said)
+            found = _read(spec, used, found, options, cluster)
+            return found if older else _with_bounds(spec, found, record, options)
     except StoreCorruptedError as error:
         log = cluster.log_ranges([spec])[spec.partition] if spec.store.logged else found.log
         damage = _without_views(str(error), opened)
@@ -137,6 +150,21 @@ def _look(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) ->
         raise type(error)(_without_views(str(error), opened)) from error
     finally:
         close_all(opened)
+
+
+def _with_bounds(spec: StorePartitionSpec, found: Look, record: StoreRecord | None, options: VerifyOptions) -> Look:
+    """Compare the offsets that the rows equal with lower bounds."""
+    proof, log = found.proof, found.log
+    if proof is None:
+        return found
+    if bounds_apply(spec, record, found.committed):
+        lost = below_last_verification(spec, proof.ranges, record, max(log.last_stable, log.high_watermark))
+        if lost:
+            return found._replace(damage=f"rows that were on disk are lost: {lost}")
+    for each in find_behind_memory(spec, proof, log, options):
+        said = describe(each, spec.store.store_kind.segments(spec.live), spec.live)
+        return found._replace(damage=said) if each.was_applied else found._replace(behind=said)
+    return found
 
 
 def _read(

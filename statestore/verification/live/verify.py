@@ -34,9 +34,11 @@ from statestore.verification.live.confirmation import Seen, confirmed, end_of, l
 from statestore.verification.live.kill_risk import kill_risk
 from statestore.verification.live.looks import Look, look
 from statestore.verification.options import VerifyOptions
+from statestore.verification.proof.closed import Proof
 from statestore.verification.proof.global_tables import GlobalProof
 from statestore.verification.proof.prefix import Range, common_ranges
-from statestore.verification.proof.suspects import NO_SUSPECTS, Suspect
+from statestore.verification.proof.suspects import Suspect
+from statestore.verification.proof.unproven import unproven_keys
 
 _log = logging.getLogger(__name__)
 #: Pauses between two looks at the same store (s); the last one repeats.
@@ -195,25 +197,14 @@ class _Watched:
         proof = found.proof
         assert proof is not None, "the rows were compared"
         torn = any(not prefix.is_prefix for prefix in proof.prefixes.values()) and not proof.suspects
-        suspects = {at: proof.suspects.get(at, NO_SUSPECTS) for at in proof.prefixes}
-        ranges = [suspects[at].limited(prefix.offsets) for at, prefix in proof.prefixes.items()]
+        ranges = list(proof.ranges.values())
         torn = torn or not all(ranges) or proof.misplaced > 0
         seen = Seen(found.at_s, found.log, proof.suspects, torn)
         differing = confirmed(self._seen, seen)
-        count = sum(len(each.rows) for each in suspects.values())
-        not_judged = proof.not_judged + sum(each.not_judged for each in proof.suspects.values())
-        rows, digest = proof.digest.rows, proof.digest.hexdigest()
-        offsets = common_ranges(ranges) if ranges else ()
+        count = sum(len(each.rows) for each in proof.suspects.values())
         offset = min((_certain(each, found) for each in ranges if each), default=-1)
-        contents = Contents(
-            store_rows=rows,
-            log_rows=rows,
-            equal=rows - not_judged,
-            not_judged=not_judged,
-            store_digest=digest,
-            offsets=tuple((first, last) for first, last in (offsets or lowest(ranges))),
-            brokers_timestamps=proof.append_times,
-        )
+        contents = _contents_of(proof, found)
+        rows, not_judged = contents.store_rows, contents.not_judged
         if differing:
             named = _named(spec, [suspect for _, suspect in differing], found, self._options)
             contents = _with_differing(contents, [suspect for _, suspect in differing], named)
@@ -224,13 +215,16 @@ class _Watched:
             return _Judged(Status.DIVERGED, Action.BY_HAND, detail, contents, pending=more)
         positions = dict(zip(proof.prefixes, ranges, strict=True))
         below = [at for at, claim in found.claims.items() if positions.get(at) and positions[at][-1].last < claim]
-        if seen.is_clean and not below and 2 * not_judged > rows:
+        if seen.is_clean and found.behind:
+            return _Judged(Status.UNCONFIRMED, Action.LATER, found.behind, contents, offset)
+        if seen.is_clean and not below and (not rows or 2 * not_judged > rows):
             why = f"{not_judged} of {rows} rows could not be judged, as no record in the changelog explains them"
+            why = why if rows else "the store has no rows on disk"
             contents = contents.model_copy(update={"not_proven": why, "offsets": ()})
-            at = offset if not_judged < rows else None
+            at = offset if not_judged < max(rows, 1) else None
             return _Judged(Status.IN_USE, detail=f"not proven: {why}", contents=contents, offset=at)
         if seen.is_clean and not below:
-            return _Judged(Status.PROVEN, contents=contents, offset=offset)
+            return _Judged(Status.PROVEN, detail=unproven_keys(contents.unproven), contents=contents, offset=offset)
         self._seen.append(seen)
         confirmed_claims = [at for at in below if self._claimed.get(at, -1) > positions[at][-1].last]
         self._claimed = {at: found.claims[at] for at in below}
@@ -289,6 +283,29 @@ def _advice(spec: StorePartitionSpec, judged: _Judged) -> Advice | None:
     unconfirmed = Situation.UNCONFIRMED if judged.status is Status.UNCONFIRMED else Situation.IN_USE
     found = unconfirmed if judged.action is Action.LATER else Situation.DIFFERS_IN_USE
     return advice(found, target_of(spec))
+
+
+def _contents_of(proof: Proof, found: Look) -> Contents:
+    """Return what a proof shows, if no difference is confirmed."""
+    ranges = list(proof.ranges.values())
+    rows = proof.digest.rows
+    not_judged = proof.not_judged + sum(each.not_judged for each in proof.suspects.values())
+    offsets = common_ranges(ranges) if ranges else ()
+    unproven = sum(
+        prefix.doubts.count_at(_certain(each, found))
+        for prefix, each in zip(proof.prefixes.values(), ranges, strict=True)
+        if each
+    )
+    return Contents(
+        store_rows=rows,
+        log_rows=rows,
+        equal=rows - not_judged,
+        not_judged=not_judged,
+        unproven=unproven,
+        store_digest=proof.digest.hexdigest(),
+        offsets=tuple((first, last) for first, last in (offsets or lowest(ranges))),
+        brokers_timestamps=proof.append_times,
+    )
 
 
 def _certain(ranges: Sequence[Range], found: Look) -> int:

@@ -7,11 +7,14 @@ copy of the files was put back.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from statestore.partition.facts import DiskFacts, Trouble
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Status, VerifyRow
 from statestore.statedir.record import StoreRecord
 from statestore.stores.manifest import progress_of
+from statestore.verification.proof.prefix import Range
 
 
 def older_databases(spec: StorePartitionSpec) -> list[str]:
@@ -39,14 +42,50 @@ def with_lower_bounds(spec: StorePartitionSpec, seen: DiskFacts) -> DiskFacts:
     return seen._replace(trouble=Trouble(Status.CORRUPT, detail))
 
 
+def is_another_store(spec: StorePartitionSpec, record: StoreRecord | None) -> bool:
+    """Return whether a restore has put another store in place since the last verification."""
+    return (record.restored_by if record else None) != spec.restored_by_seen
+
+
 def bounds_apply(spec: StorePartitionSpec, record: StoreRecord | None, committed: int | None) -> bool:
     """Return whether the numbers of the last verification are bounds of the store that is here now.
 
     They are not if a restore has put another store in place since, or if its committed offset is older, too.
     """
-    if (record.restored_by if record else None) != spec.restored_by_seen:
+    if is_another_store(spec, record):
         return False
     return committed is None or spec.committed_seen is None or committed >= spec.committed_seen
+
+
+def below_last_verification(
+    spec: StorePartitionSpec, ranges: Mapping[int, tuple[Range, ...]], record: StoreRecord | None, end: int
+) -> str:
+    """Return which database has rows of an earlier offset than at the last verification; empty if none has.
+
+    A verified store was closed, so all of its rows were in its files.
+
+    Parameters
+    ----------
+    ranges
+        By start (ms) of a segment: the offsets that its database equals.
+    end
+        End of the log. A log that ends before the offset of the last verification is another one.
+    """
+    seen, offset, changelog = dict(spec.progress_seen), spec.committed_seen, spec.changelog
+    if not seen or offset is None or offset >= end:
+        return ""
+    if record is not None and changelog is not None and record.topic_id != changelog.topic_id:
+        return ""
+    here = progress_of(spec.live, segmented=spec.store.segmented)
+    for start, directory in spec.store.store_kind.segments(spec.live).items():
+        name = directory.name if spec.store.segmented else ""
+        same = name in here and name in seen and here[name].identity == seen[name].identity != ""
+        if same and (found := ranges.get(start)) and found[-1].last < offset:
+            return (
+                f"the rows in {directory} are those of offset {found[-1].last}, and it had offset {offset} when it was "
+                "last verified"
+            )
+    return ""
 
 
 def noted(spec: StorePartitionSpec, found: VerifyRow) -> VerifyRow:

@@ -26,9 +26,9 @@ from statestore.stores.scan import ScannedDatabase
 from statestore.verification.exclusions import live_segments
 from statestore.verification.options import VerifyOptions
 from statestore.verification.proof.kernels import KEY_BYTES, RUNS_OF_MEMORY, SEGMENT
-from statestore.verification.proof.key_table import KeyTable
+from statestore.verification.proof.key_table import KeyTable, TooManyKeysError
 from statestore.verification.proof.prefix import Prefix, Range, common_ranges, find_prefix, merged
-from statestore.verification.proof.records import LogRecords
+from statestore.verification.proof.records import NOTHING_LOGGED, Logged, LogRecords
 from statestore.verification.proof.suspects import NO_SUSPECTS, Suspects, find_suspects
 from statestore.verification.proof.versioned import prove_versions
 from statestore.verification.row_files import rows_from_files
@@ -60,6 +60,8 @@ class Proof(NamedTuple):
         Keys of a versioned store whose oldest value is not compared.
     suspects
         By start (ms) of a segment: rows that are not those of the database's position, if requested.
+    logged
+        Sizes of the records.
     """
 
     prefixes: Mapping[int, Prefix]
@@ -70,6 +72,16 @@ class Proof(NamedTuple):
     orphan_keys: Mapping[int, tuple[bytes, ...]] = MappingProxyType({})
     not_judged: int = 0
     suspects: Mapping[int, Suspects] = MappingProxyType({})
+    logged: Logged = NOTHING_LOGGED
+
+    @property
+    def ranges(self) -> dict[int, tuple[Range, ...]]:
+        """By start (ms) of a segment: the offsets that its database equals, as far as its rows can be judged."""
+        return {at: self.suspects.get(at, NO_SUSPECTS).limited(prefix.offsets) for at, prefix in self.prefixes.items()}
+
+    def bytes_after(self, offset: int) -> int:
+        """Return at most how many bytes of keys and values were logged after an offset, in committed records."""
+        return self.logged.bytes_after(offset)
 
     @property
     def replay_from(self) -> int:
@@ -127,6 +139,10 @@ class Proof(NamedTuple):
     def equals_at(self, offset: int) -> bool:
         """True if the log gives exactly these rows at an offset."""
         return any(offset in found for found in self.offsets)
+
+    def unproven_at(self, offset: int) -> int:
+        """Return how many keys compaction leaves unproven if the store is at an offset."""
+        return sum(found.doubts.count_at(offset) for found in self.prefixes.values())
 
 
 def is_provable(spec: StorePartitionSpec) -> bool:
@@ -214,21 +230,43 @@ def _prove_rows(
     options: VerifyOptions,
     asked: _Asked,
 ) -> Proof | None:
-    rows = _row_count(spec, databases)
-    # Each pass takes a part of the keys, so that their memory is bounded.
-    passes = 1 + rows * KEY_BYTES // (RUNS_OF_MEMORY * options.run_bytes)
-    if asked.most_passes is not None and passes > asked.most_passes:
-        return None
+    rows, most_keys = _row_count(spec, databases), RUNS_OF_MEMORY * options.run_bytes // KEY_BYTES
+    # Each pass takes a part of the keys, so that their memory is bounded. The log can have more keys than the store.
+    passes = 1 + rows // most_keys
+    while asked.most_passes is None or passes <= asked.most_passes:
+        try:
+            return _prove_in_passes(spec, databases, log, options, _Passes(passes, rows, most_keys), asked)
+        except TooManyKeysError:
+            passes *= 2
+    return None
+
+
+class _Passes(NamedTuple):
+    """How a proof is divided: number of passes, rows of the store, and keys that a pass may have."""
+
+    number: int
+    rows: int
+    most_keys: int
+
+
+def _prove_in_passes(
+    spec: StorePartitionSpec,
+    databases: Mapping[int, Database],
+    log: LogRange,
+    options: VerifyOptions,
+    passes: _Passes,
+    asked: _Asked,
+) -> Proof | None:
     if all(isinstance(database, Path) for database in databases.values()):
         try:
-            found = _prove(spec, databases, log, options, passes, rows, asked, from_files=True)
+            found = _prove(spec, databases, log, options, passes, asked, from_files=True)
         except OtherLayoutError:
             pass
         else:
             if found is None or not found.unexplained:
                 return found
     # RocksDB decides what is damaged, and how.
-    return _prove(spec, databases, log, options, passes, rows, asked, from_files=False)
+    return _prove(spec, databases, log, options, passes, asked, from_files=False)
 
 
 @contextmanager
@@ -258,16 +296,15 @@ def _prove(
     databases: Mapping[int, Database],
     log: LogRange,
     options: VerifyOptions,
-    parts: int,
-    rows: int,
+    passes: _Passes,
     asked: _Asked,
     *,
     from_files: bool,
 ) -> Proof | None:
     routing, values = routing_of(spec.store), spec.store.values
     proof: Proof | None = None
-    for part in range(parts):
-        table = KeyTable(routing, values, part=part, parts=parts, rows=rows)
+    for part in range(passes.number):
+        table = KeyTable(routing, values, part=part, parts=passes.number, rows=passes.rows, most_keys=passes.most_keys)
         digests = {segment: Digest(values) for segment in databases}
         with unreadable_is_damaged():
             for segment, directory in databases.items():
@@ -286,8 +323,11 @@ def _prove(
         if values.keeps_headers and log_records.has_positions:
             return None
         end = max(log.last_stable, log.high_watermark)
-        prefixes = {segment: find_prefix(table, end, segment) for segment in _judged(spec, table, databases)}
-        found = Proof(prefixes, end, table.misplaced, digests, log_records.append_times)
+        prefixes = {
+            segment: find_prefix(table, end, segment, log_records.missing)
+            for segment in _judged(spec, table, databases)
+        }
+        found = Proof(prefixes, end, table.misplaced, digests, log_records.append_times, logged=log_records.logged())
         if asked.name_suspects:
             compacted = spec.changelog is None or spec.changelog.compacted
             suspects = {segment: find_suspects(table, log, segment, compacted=compacted) for segment in prefixes}
@@ -319,7 +359,7 @@ def _rows_from_files(database: ScannedDatabase) -> Iterator[pa.RecordBatch]:
 
 
 def _judged(spec: StorePartitionSpec, table: KeyTable, databases: Mapping[int, Database]) -> list[int]:
-    """Return the start (ms) of each segment that counts; of a key-value store it is 0."""
+    """Return the start (ms) of each segment that is judged; 0 for a key-value store."""
     if not spec.store.segmented:
         return [0]
     live = live_segments(databases, table.stream_time, routing_of(spec.store))

@@ -13,6 +13,7 @@ import numpy as np
 
 from statestore.bulk.digest import Digest
 from statestore.bulk.routing import routing_of
+from statestore.compiled.batches import Int64s
 from statestore.errors import unreadable_is_damaged
 from statestore.kafka.topics import LogRange
 from statestore.model import TopicPartition
@@ -87,11 +88,14 @@ def prove_global(
             table.add_rows(0, batch)
             digest.add_stored(*batch.columns)
     numbers = {partition: number for number, partition in enumerate(logs, 1)}  # 0: no record so far
+    missing: dict[TopicPartition, Int64s] = {}
     for partition, log in logs.items():
-        for records in LogRecords(spec, log, options, partition):
+        log_records = LogRecords(spec, log, options, partition)
+        for records in log_records:
             table.take(records.columns, required=records.required, log_start=log.start, home=numbers[partition])
+        missing[partition] = log_records.missing
     prefixes = {
-        partition: find_prefix(table, max(log.last_stable, log.high_watermark), numbers[partition])
+        partition: find_prefix(table, max(log.last_stable, log.high_watermark), numbers[partition], missing[partition])
         for partition, log in logs.items()
     }
     homes, stored = (table.facts[: table.key_count, column] for column in (SEGMENT, PRINT))

@@ -17,6 +17,10 @@ from statestore.verification.proof.kernels import Facts, Intervals, Layout
 _SMALLEST = 1024
 
 
+class TooManyKeysError(Exception):
+    """The store and its log have more keys than the memory allows; take fewer of them in a pass."""
+
+
 class KeyTable:
     """Takes all rows of a store, then the records of its log in their order.
 
@@ -30,6 +34,8 @@ class KeyTable:
         Which of so many parts of the keys it takes.
     rows
         Number of rows to come, so that the tables need not grow.
+    most_keys
+        Number of keys that the memory allows; None: any number.
 
     Attributes
     ----------
@@ -38,8 +44,16 @@ class KeyTable:
     """
 
     def __init__(
-        self, routing: Routing, store_format: AnyFormat, *, part: int = 0, parts: int = 1, rows: int = 0
+        self,
+        routing: Routing,
+        store_format: AnyFormat,
+        *,
+        part: int = 0,
+        parts: int = 1,
+        rows: int = 0,
+        most_keys: int | None = None,
     ) -> None:
+        self._most_keys = most_keys
         layout = value_format(store_format)
         self._layout = Layout(
             times_of(layout), routing.suffix_bytes, routing.interval_ms or 0, routing.ignores_deletes, part, parts
@@ -84,6 +98,8 @@ class KeyTable:
         ------
         StoreCorruptedError
             If a key or value is too short.
+        TooManyKeysError
+            If there are too many.
         """
         place, row = _place_of(rows), 0
         while True:
@@ -128,6 +144,8 @@ class KeyTable:
         ------
         TopicMismatchError
             If a key is too short for its kind of store.
+        TooManyKeysError
+            If there are too many.
         """
         place, row = address_of(records), 0
         while True:
@@ -149,8 +167,10 @@ class KeyTable:
                 )
 
     def _grow(self) -> None:
+        if self._most_keys is not None and self.key_count >= self._most_keys:
+            raise TooManyKeysError
         if self.key_count >= len(self.facts):
-            self.facts = _doubled(self.facts)
+            self.facts = _doubled(self.facts)[: self._most_keys]
         if 2 * (self.key_count + 1) > len(self._table):
             self._table = np.zeros(2 * len(self._table), np.uint64)
             kernels.rebuild(self.facts, self.key_count, self._table)

@@ -27,6 +27,7 @@ from statestore.verification.proof.kernels import (
     Facts,
     Intervals,
 )
+from statestore.verification.proof.unproven import NO_DOUBTS, Doubts, next_missing
 
 
 class Range(NamedTuple):
@@ -74,6 +75,8 @@ class Prefix(NamedTuple):
         Rows that only a record of an aborted or open transaction explains.
     orphans
         Number of rows whose keys have no committed record. A replay does not correct them.
+    doubts
+        At which of these offsets compaction leaves keys unproven.
     """
 
     offsets: tuple[Range, ...]
@@ -81,6 +84,7 @@ class Prefix(NamedTuple):
     unexplained: int
     by_optional: int
     orphans: int
+    doubts: Doubts = NO_DOUBTS
 
     @property
     def is_prefix(self) -> bool:
@@ -109,10 +113,11 @@ def merged(one: Prefix, other: Prefix) -> Prefix:
         unexplained=one.unexplained + other.unexplained,
         by_optional=one.by_optional + other.by_optional,
         orphans=one.orphans + other.orphans,
+        doubts=one.doubts.merged(other.doubts),
     )
 
 
-def find_prefix(table: KeyFacts, end: int, segment: int = 0) -> Prefix:
+def find_prefix(table: KeyFacts, end: int, segment: int = 0, missing: Int64s | None = None) -> Prefix:
     """Find the offsets at which the log gives the rows of a database.
 
     Parameters
@@ -123,6 +128,8 @@ def find_prefix(table: KeyFacts, end: int, segment: int = 0) -> Prefix:
         Offset after the last record of the log.
     segment
         Start (ms) of the database's segment; 0 if the store has one database.
+    missing
+        Missing offsets of the log (`unproven.py`); None if it has no gaps.
     """
     facts = table.facts[: table.key_count]
     own = facts[:, SEGMENT] == segment
@@ -131,12 +138,14 @@ def find_prefix(table: KeyFacts, end: int, segment: int = 0) -> Prefix:
     by_optional = own & (flags & BY_OPTIONAL != 0)
     final = explained & (following == OPEN) & ~by_optional
     recorded = own & (last != NO_RECORD)
+    offsets = _common(table, explained, np.minimum(following - 1, end - 1), end)
     return Prefix(
-        offsets=_common(table, explained, np.minimum(following - 1, end - 1), end),
+        offsets=offsets,
         replay_from=int(last[recorded & ~final].min(initial=end)),
         unexplained=int((own & ~explained).sum()),
         by_optional=int(by_optional.sum()),
         orphans=int((own & ~recorded & (flags & STORED != 0)).sum()),
+        doubts=_doubts(table, explained, offsets, missing),
     )
 
 
@@ -163,3 +172,15 @@ def _common(table: KeyFacts, explained: Bools, stop: Int64s, end: int) -> tuple[
     whole = candidates[covering == int(several.sum())]
     ends = stops[np.searchsorted(stops, whole, "left")]
     return tuple(Range(*found) for found in zip(whole.tolist(), ends.tolist(), strict=True))
+
+
+def _doubts(table: KeyFacts, explained: Bools, offsets: tuple[Range, ...], missing: Int64s | None) -> Doubts:
+    """Return at which of some offsets keys are unproven."""
+    if missing is None or not len(missing) or not offsets:
+        return NO_DOUBTS
+    facts = table.facts[: table.key_count]
+    chosen = explained & (facts[:, LAST] > offsets[0].first)  # from its last record on, a key is proven
+    numbers, first, following = (column[: table.interval_count] for column in table.intervals)
+    some = chosen[numbers]
+    begins = next_missing(missing, np.concatenate([facts[chosen, FIRST], first[some]]))
+    return Doubts.between(begins, np.concatenate([facts[chosen, LAST], following[some]]) - 1)

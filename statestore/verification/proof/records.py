@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from statestore.changelog.reader import ChangelogReader
+from statestore.compiled.batches import Int64s
 from statestore.kafka.topics import LogRange
 from statestore.model import TopicPartition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.verification.options import VerifyOptions
+from statestore.verification.proof.unproven import MissingOffsets
+
+#: Column of `changelog.reader.SCHEMA`.
+_OFFSET = 3
 
 
 class Records(NamedTuple):
@@ -32,6 +38,21 @@ class Records(NamedTuple):
     times_count: bool
 
 
+class Logged(NamedTuple):
+    """Sizes of committed records, batch by batch: the offset of its first record, and its bytes."""
+
+    starts: Int64s
+    sizes: Int64s
+
+    def bytes_after(self, offset: int) -> int:
+        """Return at most how many bytes they have after an offset."""
+        first = max(int(np.searchsorted(self.starts, offset, "right")) - 1, 0)
+        return int(self.sizes[first:].sum())
+
+
+NOTHING_LOGGED = Logged(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
 class LogRecords:
     """Reads the log of a partition once.
 
@@ -41,6 +62,8 @@ class LogRecords:
         Some records that were read have the broker's timestamp.
     has_positions
         The last record that was read has a position among its headers.
+    missing
+        First offset of each gap in what was read that compaction has made, in order.
     """
 
     def __init__(
@@ -49,18 +72,30 @@ class LogRecords:
         self._spec, self._log, self._options = spec, log, options
         self._partition = partition or spec.partition
         self.append_times = self.has_positions = False
+        self.missing: Int64s = np.empty(0, np.int64)
+        self._sizes: list[tuple[int, int]] = []
 
     def __iter__(self) -> Iterator[Records]:
         log = self._log
+        missing, markers = MissingOffsets(log.start), list[int]()
         ranges = ((log.start, log.last_stable, True), (max(log.start, log.last_stable), log.high_watermark, False))
         for start, end, committed in ranges:
             with self._reader(read_committed=committed) as reader:
                 for batch, decided in reader.read_with_aborted(start, end, self._spec.store.values):
                     self._options.give_way()
                     self._options.pace(batch.nbytes)
+                    missing.add(batch.column(_OFFSET).to_numpy())
+                    if decided and committed and batch.num_rows:
+                        self._sizes.append((batch.column(_OFFSET)[0].as_py(), batch.nbytes))
                     yield Records(batch, decided and committed, not reader.append_times)
                 self.append_times |= reader.append_times
                 self.has_positions |= reader.has_positions
+                markers += reader.markers
+        self.missing = missing.found(markers)
+
+    def logged(self) -> Logged:
+        """Return the sizes of the committed records that were read."""
+        return Logged(*np.array(self._sizes, np.int64).reshape(-1, 2).T)
 
     def _reader(self, *, read_committed: bool) -> ChangelogReader:
         return ChangelogReader(

@@ -53,6 +53,7 @@ from statestore.verification.proof.kernels import (
 from statestore.verification.proof.prefix import Prefix, Range, find_prefix
 from statestore.verification.proof.prefix import merged as merged_prefixes
 from statestore.verification.proof.records import LogRecords
+from statestore.verification.proof.unproven import NEVER, Doubts
 from statestore.verification.versions import VersionDigest, stored_keys, timeline
 
 #: Rows whose facts are held at once.
@@ -92,8 +93,8 @@ def prove_versions(
     scratch = options.scratch or spec.paths.own_dir / "verify" / spec.store.name
     remove_tree(scratch)
     try:
-        runs, stream_time = _sorted_log(spec, log, options, claim, scratch)
-        rows = VersionRows(log, stream_time - (spec.store.retention_ms or 0))
+        runs, stream_time, missing = _sorted_log(spec, log, options, claim, scratch)
+        rows = VersionRows(log, stream_time - (spec.store.retention_ms or 0), missing)
         with unreadable_is_damaged():
             logged = offset_records(merged([runs], routing_of(spec.store)))
             for number, (key, versions, records) in enumerate(_both(stored_keys(database, None), logged)):
@@ -107,18 +108,26 @@ def prove_versions(
 
 def _sorted_log(
     spec: StorePartitionSpec, log: LogRange, options: VerifyOptions, claim: int | None, scratch: Path
-) -> tuple[Runs, int]:
-    """Sort all records of a log by key, also those of aborted and open transactions; return its stream time, too."""
+) -> tuple[Runs, int, int]:
+    """Sort all records of a log by key, also those of aborted and open transactions.
+
+    Returns
+    -------
+    tuple of Runs, int, and int
+        The records, the log's stream time, and its first missing offset.
+    """
     made, stream_time = VersionFold(spec.store), NO_STREAM_TIME
     writer = RunWriter(scratch, routing_of(spec.store), options.run_bytes, start=log.start)
     try:
-        for records in LogRecords(spec, log, options):
+        log_records = LogRecords(spec, log, options)
+        for records in log_records:
             if records.required:
                 stream_time = max(stream_time, _stream_time(records.columns, claim))
             writer.add(made.of(records.columns, optional=not records.required))
     except StoreCorruptedError as error:
         raise TopicMismatchError(f"{spec.partition}: {error}") from error
-    return writer.finish(max(log.last_stable, log.high_watermark)), stream_time
+    first_missing = min(log_records.missing[:1].tolist(), default=NEVER)
+    return writer.finish(max(log.last_stable, log.high_watermark)), stream_time, first_missing
 
 
 def _stream_time(batch: pa.RecordBatch, claim: int | None) -> int:
@@ -183,14 +192,23 @@ class _Row:
 
 
 class VersionRows:
-    """All rows of a store and of its log; few are in memory at a time."""
+    """All rows of a store and of its log; few are in memory at a time.
 
-    def __init__(self, log: LogRange, oldest_ms: int) -> None:
+    Parameters
+    ----------
+    oldest_ms
+        Oldest time whose history is kept, ms since the epoch.
+    first_missing
+        First missing offset of the log (`unproven.py`).
+    """
+
+    def __init__(self, log: LogRange, oldest_ms: int, first_missing: int = NEVER) -> None:
         self._end = max(log.last_stable, log.high_watermark)
         self._before = log.start - 1
         self._oldest_ms = oldest_ms
         self._held: list[_Row] = []
         self._not_judged = 0
+        self._first_missing, self._unproven = first_missing, 0
         self._digest = VersionDigest()
         self._prefix = Prefix((Range(-1, self._end - 1),), self._end, 0, 0, 0)
 
@@ -204,6 +222,9 @@ class VersionRows:
         else:
             self._held.append(oldest)
         self._held += rows
+        # Compaction can have removed any version that has a later record, whatever its timestamp is.
+        if any(record.offset > self._first_missing for record in records if not record.optional):
+            self._unproven += 1
         self._digest.add(key, points)
         if len(self._held) >= _HELD:
             self._reduce()
@@ -211,7 +232,8 @@ class VersionRows:
     def finish(self) -> ProvenVersions:
         """Return what all of them show."""
         self._reduce()
-        return ProvenVersions(self._prefix, self._digest, self._not_judged)
+        doubts = Doubts(*(np.full(self._unproven, at) for at in (self._first_missing, NEVER)))
+        return ProvenVersions(self._prefix._replace(doubts=doubts), self._digest, self._not_judged)
 
     def _rows_of(self, points: Sequence[Version], records: Iterable[OffsetRecord]) -> tuple[_Row, list[_Row]]:
         """Return the facts about a key's value at the oldest time, and about its later versions."""

@@ -53,6 +53,7 @@ from statestore.statedir.lock import give_way
 from statestore.statedir.swap import locked_task
 from statestore.verification.contents import compare_contents, count_rows
 from statestore.verification.gathering import Cluster, resolve
+from statestore.verification.left_open import with_position
 from statestore.verification.options import VerifyOptions
 from statestore.verification.proof.bounds import noted, with_lower_bounds
 from statestore.verification.proof.unproven import unproven_keys
@@ -177,6 +178,9 @@ def examine(
     facts = Facts(spec, _look(spec, options))
     for _ in range(_ATTEMPTS):
         [(facts, verdict)] = resolve([facts], partial(judge, by_offsets=by_offsets), cluster)
+        if options.depth == "deep" and verdict.status is Status.UNCLEAN and spec.changelog is not None:
+            log = cluster.log_ranges([spec])[spec.partition]
+            return facts, with_position(spec, verdict, log, options)
         if not facts.disk.present or facts.disk.trouble is not None or spec.changelog is None or by_offsets:
             break
         try:

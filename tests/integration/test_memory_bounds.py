@@ -10,7 +10,7 @@ import pytest
 
 from statestore.discovery.options_file import Memtables, memtables_in_options_files
 from statestore.formats import window_key
-from statestore.formats.offsets import COLUMN_FAMILY
+from statestore.formats.offsets import COLUMN_FAMILY, STATUS_OPEN
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Status, VerifyRow
 from statestore.statedir.record import read_record
@@ -18,6 +18,7 @@ from statestore.statedir.seal import break_seal
 from statestore.stores.manifest import progress_of
 from statestore.stores.rocksdb import RocksDB
 from statestore.stores.table import DeletedRange
+from statestore.verification.check import verify
 from statestore.verification.contents import databases
 from statestore.verification.live import verify as live
 from statestore.verification.live.verify import verify_live
@@ -56,7 +57,8 @@ def rewrite(spec: StorePartitionSpec, segment: int, keys: Sequence[bytes], *, ke
             databases(spec)[segment], families, config_setter=lambda _, options: options.set_write_buffer_size(SMALL)
         ) as database:
             ranges = {} if keep_offset else {COLUMN_FAMILY: [DeletedRange(b"", b"\xff")]}
-            database.write({families[0]: dict.fromkeys(keys)}, ranges=ranges)
+            status = None if keep_offset else STATUS_OPEN
+            database.write({families[0]: dict.fromkeys(keys)}, ranges=ranges, status=status)
             database.sync()
     assert memtables_in_options_files(databases(spec)[segment]) == Memtables(SMALL, 3)
 
@@ -86,9 +88,11 @@ def test_a_segment_that_lost_what_was_on_disk_is_damage(
         rewrite(spec, segment, [])
     assert looked(spec).status is Status.PROVEN
     damage(spec)
-    found = looked(spec)
+    found, closed = looked(spec), verify(spec, VerifyOptions("deep"))
     assert (found.status, found.action) == (Status.CORRUPT, Action.BY_HAND)
     assert "rows that were on disk are lost" in found.detail
+    assert (closed.status, closed.action) == (Status.CORRUPT, Action.FULL)
+    assert closed.detail.startswith(found.detail.partition(";")[0])
 
 
 def test_a_segment_whose_last_rows_are_in_memory_is_proven(bootstrap_servers: str, tmp_path: Path) -> None:
@@ -97,8 +101,10 @@ def test_a_segment_whose_last_rows_are_in_memory_is_proven(bootstrap_servers: st
     spec = application.store_spec()
     rewrite(spec, SECOND, [])
     rewrite(spec, FIRST, [key for key, *_ in rows_of(FIRST)[-100:] if key is not None])
-    found = looked(spec)
+    found, closed = looked(spec), verify(spec, VerifyOptions("deep"))
     assert (found.status, found.disk_offset) == (Status.PROVEN, COUNT - 101)
+    assert (closed.status, closed.action) == (Status.UNCLEAN, Action.FULL)
+    assert "its rows are not those of one offset" in closed.detail
 
 
 def test_records_that_were_aborted_or_replace_each_other_do_not_count(bootstrap_servers: str, tmp_path: Path) -> None:
@@ -131,6 +137,11 @@ def test_a_store_that_is_too_far_behind_is_not_proven(behind: Application) -> No
     assert (found.status, found.action) == (Status.UNCONFIRMED, Action.LATER)
     assert "or an older copy was put back" in found.detail
     assert found.disk_offset == 50  # the marker after its rows
+    closed = verify(behind.store_spec(), VerifyOptions("deep"))
+    assert (closed.status, closed.action) == (Status.UNCLEAN, Action.FULL)
+    assert "or an older copy was put back" in closed.detail
+    assert closed.contents is not None
+    assert closed.contents.offsets == ((49, 50),)
 
 
 def test_a_store_before_its_last_verification_has_lost_rows(behind: Application) -> None:
@@ -159,12 +170,14 @@ def test_an_emptied_database_is_never_proven(bootstrap_servers: str, tmp_path: P
     rewrite(spec, 0, [key for key, *_ in rows if key is not None], keep_offset=offset == "its own")
     found, closed = looked(spec, VerifyOptions("deep", confirm_within_s=0)), application.verify("deep")
     assert not closed.status.healthy
+    assert closed.contents is not None
     if offset == "its own":
         assert (found.status, closed.status) == (Status.UNCONFIRMED, Status.WRONG_OFFSET)
         return
     assert found.status is Status.IN_USE
     assert found.contents is not None
-    assert (found.contents.not_proven, found.contents.offsets) == ("the store has no rows on disk", ())
+    for contents in (found.contents, closed.contents):
+        assert (contents.not_proven, contents.offsets) == ("the store has no rows on disk", ())
 
 
 def test_options_that_do_not_limit_memory_give_no_bound(tmp_path: Path) -> None:

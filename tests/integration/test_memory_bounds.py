@@ -77,15 +77,24 @@ def _emptied(spec: StorePartitionSpec) -> None:
     rewrite(spec, FIRST, [key for key, *_ in rows_of(FIRST) if key is not None])
 
 
-@pytest.mark.parametrize("damage", [_lost_directory, _emptied])
-def test_a_segment_that_lost_what_was_on_disk_is_damage(
-    bootstrap_servers: str, tmp_path: Path, damage: Callable[[StorePartitionSpec], None]
-) -> None:
-    application = logged(bootstrap_servers, tmp_path, STORES["plain window"], [*rows_of(FIRST), *rows_of(SECOND)])
+def windows(servers: str, directory: Path, *, rows_each: int) -> StorePartitionSpec:
+    """Return a window store that was left open and has all of its log, with so many rows in each transaction."""
+    rows = [*rows_of(FIRST), *rows_of(SECOND)]
+    application = logged(servers, directory, STORES["plain window"], rows[:rows_each])
+    for at in range(rows_each, len(rows), rows_each):
+        broker.transaction(servers, application.changelog, rows[at : at + rows_each])
     application.restore("full")
     spec = application.store_spec()
     for segment in (FIRST, SECOND):
         rewrite(spec, segment, [])
+    return spec
+
+
+@pytest.mark.parametrize("damage", [_lost_directory, _emptied])
+def test_a_segment_that_lost_what_was_on_disk_is_damage(
+    bootstrap_servers: str, tmp_path: Path, damage: Callable[[StorePartitionSpec], None]
+) -> None:
+    spec = windows(bootstrap_servers, tmp_path, rows_each=10)
     assert looked(spec).status is Status.PROVEN
     damage(spec)
     found, closed = looked(spec), verify(spec, VerifyOptions("deep"))
@@ -93,6 +102,13 @@ def test_a_segment_that_lost_what_was_on_disk_is_damage(
     assert "rows that were on disk are lost" in found.detail
     assert (closed.status, closed.action) == (Status.CORRUPT, Action.FULL)
     assert closed.detail.startswith(found.detail.partition(";")[0])
+
+
+def test_a_segment_that_lacks_one_large_commit_is_not_damage(bootstrap_servers: str, tmp_path: Path) -> None:
+    spec = windows(bootstrap_servers, tmp_path, rows_each=COUNT)
+    _emptied(spec)
+    assert looked(spec).status is Status.UNCONFIRMED
+    assert verify(spec, VerifyOptions("deep")).status is Status.UNCLEAN
 
 
 def test_a_segment_whose_last_rows_are_in_memory_is_proven(bootstrap_servers: str, tmp_path: Path) -> None:

@@ -72,6 +72,8 @@ class Look(NamedTuple):
         By its two hashes: the key of a suspect that no committed record has.
     damage, file
         Why it cannot be read, or what it has lost, and the damaged file.
+    lost_at
+        The segment (ms) that lost what was on disk, and the offset of its rows; None if no segment shows it.
     behind
         Why its files can be those of an earlier time; empty if nothing shows it.
     """
@@ -88,6 +90,7 @@ class Look(NamedTuple):
     keys: Mapping[tuple[int, int], bytes] = MappingProxyType({})
     damage: str = ""
     file: str | None = None
+    lost_at: tuple[int, int] | None = None
     behind: str = ""
 
 
@@ -163,7 +166,9 @@ def _with_bounds(spec: StorePartitionSpec, found: Look, record: StoreRecord | No
             return found._replace(damage=f"rows that were on disk are lost: {lost}")
     for each in find_behind_memory(spec, proof, log, options):
         said = describe(each, spec.store.store_kind.segments(spec.live), spec.live)
-        return found._replace(damage=said) if each.was_applied else found._replace(behind=said)
+        if each.was_applied:
+            return found._replace(damage=said, lost_at=(each.segment, each.position))
+        return found._replace(behind=said)
     return found
 
 

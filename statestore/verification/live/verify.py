@@ -72,6 +72,7 @@ class _Watched:
         self._claimed: dict[int, int] = {}
         self._look: Look | None = None
         self._damaged = 0
+        self._lost_at: tuple[int, int] | None = None
         self._gone_since: float | None = None
         self.judged = _Judged(Status.LOCKED, Action.LATER)
 
@@ -174,7 +175,9 @@ class _Watched:
     def _judge(self, found: Look) -> _Judged:
         spec = self.spec
         if found.damage:
-            self._damaged += 1
+            # The files of segments are linked one after the other. If one is written meanwhile, its offset changes.
+            self._damaged = self._damaged + 1 if found.lost_at == self._lost_at else 1
+            self._lost_at = found.lost_at
             detail = f"{found.damage}; {_ADVICE}"
             if self._damaged < 2:
                 return _Judged(Status.UNCONFIRMED, Action.LATER, found.damage, pending=True)

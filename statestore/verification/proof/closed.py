@@ -61,7 +61,7 @@ class Proof(NamedTuple):
     suspects
         By start (ms) of a segment: rows that are not those of the database's position, if requested.
     logged
-        Sizes of the records.
+        Sizes of the committed records, if suspects were requested.
     """
 
     prefixes: Mapping[int, Prefix]
@@ -312,7 +312,7 @@ def _prove(
                     table.add_rows(segment, batch)
                     if part == 0:
                         digests[segment].add_stored(*batch.columns)
-        log_records = LogRecords(spec, log, options)
+        log_records = LogRecords(spec, log, options, measure=asked.name_suspects)
         for records in log_records:
             table.take(
                 records.columns,

@@ -5,7 +5,10 @@ applied its log up to some offset, all but the last changes are in its files. Th
 where the store has applied its log: a store has one writer, which applies the log in order.
 
 The bound is conservative. A change counts with the bytes of its key and value, and a memtable needs more. A key counts
-once, because a transaction may keep only its last change. Only committed records count.
+once, because a transaction may keep only its last change. Only committed records count. A store that is killed during
+a commit can have a whole transaction in the files of one segment, and nothing of it in another one. So a segment has
+lost rows only if it lacks more than memtables with the largest transaction of the log. Without transactions, nothing is
+known of the size of a commit, so no segment counts as damaged.
 """
 
 from __future__ import annotations
@@ -27,9 +30,11 @@ from statestore.partition.spec import StorePartitionSpec
 from statestore.verification.kernels import hashes_of, numbers_in
 from statestore.verification.options import VerifyOptions
 from statestore.verification.proof.closed import Proof
+from statestore.verification.proof.records import bytes_of
 
-#: Most bytes that one write adds to a memtable, and that wait for a commit: Kafka Streams' defaults are 64 MiB
-#: (`statestore.uncommitted.max.bytes`), and 50 MiB for a poll of a restore (`fetch.max.bytes`).
+#: Bytes that one write adds to a memtable, and that wait for a commit, if the log has no larger transaction: Kafka
+#: Streams' defaults are 64 MiB (`statestore.uncommitted.max.bytes`), and 50 MiB for a poll of a restore
+#: (`fetch.max.bytes`).
 LARGEST_WRITE_BYTES = 64 << 20
 _HASHES_HELD = 1 << 20
 
@@ -58,19 +63,22 @@ class BehindMemory(NamedTuple):
     was_applied: bool
 
 
-def memory_limit(memtables: Memtables | None) -> int:
+def memory_limit(memtables: Memtables | None, largest_transaction: int = 0) -> int:
     """Return how many bytes of keys and values a database can have applied without having them in its files.
 
     Parameters
     ----------
     memtables
         The memtables by its options; None if the directory is missing, which the first change creates.
+    largest_transaction
+        Bytes of the largest transaction of its log.
     """
+    write = max(LARGEST_WRITE_BYTES, largest_transaction)
     if memtables is None:
-        return LARGEST_WRITE_BYTES
+        return write
     # A memtable may exceed its size by one write, and by a part of a block of its memory, which is an eighth of it.
-    each = memtables.bytes_each + memtables.bytes_each // 8 + LARGEST_WRITE_BYTES
-    return (memtables.number + 1) * each + LARGEST_WRITE_BYTES
+    each = memtables.bytes_each + memtables.bytes_each // 8 + write
+    return (memtables.number + 1) * each + write
 
 
 def find_behind_memory(
@@ -90,25 +98,20 @@ def find_behind_memory(
     for segment, ranges in proof.ranges.items():
         if not ranges:
             continue
+        if segment in proof.digests and segment not in here:  # it has expired since the rows were read
+            continue
         position = ranges[-1].last
-        limit = _limit_of(here.get(segment))
-        if limit is None or proof.bytes_after(position) <= limit:
+        memtables = None if segment not in here else memtables_in_options_files(here[segment])
+        if (segment in here and memtables is None) or proof.bytes_after(position) <= memory_limit(memtables):
             continue
         others = (suspects.reached for at, suspects in proof.suspects.items() if at != segment)
         applied = max(others, default=-1)
         for until, was_applied in ((applied, True), (log.last_stable - 1, False)):
+            limit = memory_limit(memtables, proof.logged.largest_transaction if was_applied else 0)
             if _logged_more(spec, Span(position + 1, min(until + 1, log.last_stable), segment), limit, options):
                 found.append(BehindMemory(segment, position, until, limit, was_applied))
                 break
     return sorted(found, key=lambda each: (not each.was_applied, each.segment))
-
-
-def _limit_of(directory: Path | None) -> int | None:
-    """Return the limit of a database; None if it is unknown."""
-    if directory is None:
-        return memory_limit(None)
-    memtables = memtables_in_options_files(directory)
-    return None if memtables is None else memory_limit(memtables)
 
 
 class Span(NamedTuple):
@@ -147,8 +150,7 @@ def _sizes_of(batch: pa.RecordBatch, spec: StorePartitionSpec, segment: int) -> 
     if routing.interval_ms is not None:
         times = numbers_in(keys, back=routing.suffix_bytes)
         chosen &= times - times % routing.interval_ms == segment
-    lengths = [pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64) for column in (keys, values)]
-    return hashes_of(keys)[chosen], (lengths[0] + lengths[1])[chosen]
+    return hashes_of(keys)[chosen], (bytes_of(keys) + bytes_of(values))[chosen]
 
 
 def _smallest(parts: list[tuple[UInt64s, Int64s]]) -> tuple[UInt64s, Int64s]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from statestore.changelog.reader import ChangelogReader
 from statestore.compiled.batches import Int64s
@@ -39,10 +41,19 @@ class Records(NamedTuple):
 
 
 class Logged(NamedTuple):
-    """Sizes of committed records, batch by batch: the offset of its first record, and its bytes."""
+    """Sizes of committed records.
+
+    Attributes
+    ----------
+    starts, sizes
+        By batch: the offset of its first record, and its bytes.
+    largest_transaction
+        Bytes of the largest transaction. Records without transactions count as one.
+    """
 
     starts: Int64s
     sizes: Int64s
+    largest_transaction: int
 
     def bytes_after(self, offset: int) -> int:
         """Return at most how many bytes they have after an offset."""
@@ -50,11 +61,22 @@ class Logged(NamedTuple):
         return int(self.sizes[first:].sum())
 
 
-NOTHING_LOGGED = Logged(np.empty(0, np.int64), np.empty(0, np.int64))
+NOTHING_LOGGED = Logged(np.empty(0, np.int64), np.empty(0, np.int64), 0)
+
+
+def bytes_of(column: pa.Array) -> Int64s:
+    """Return how many bytes each key or value has; 0 if it is null."""
+    found: Int64s = pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64)
+    return found
 
 
 class LogRecords:
     """Reads the log of a partition once.
+
+    Parameters
+    ----------
+    measure
+        Note the sizes of the committed records, for `logged`.
 
     Attributes
     ----------
@@ -67,13 +89,21 @@ class LogRecords:
     """
 
     def __init__(
-        self, spec: StorePartitionSpec, log: LogRange, options: VerifyOptions, partition: TopicPartition | None = None
+        self,
+        spec: StorePartitionSpec,
+        log: LogRange,
+        options: VerifyOptions,
+        partition: TopicPartition | None = None,
+        *,
+        measure: bool = False,
     ) -> None:
+        self._measures = measure
         self._spec, self._log, self._options = spec, log, options
         self._partition = partition or spec.partition
         self.append_times = self.has_positions = False
         self.missing: Int64s = np.empty(0, np.int64)
         self._sizes: list[tuple[int, int]] = []
+        self._largest, self._last = 0, (0, 0)  # the last transaction: the number of markers before it, and its bytes
 
     def __iter__(self) -> Iterator[Records]:
         log = self._log
@@ -85,8 +115,8 @@ class LogRecords:
                     self._options.give_way()
                     self._options.pace(batch.nbytes)
                     missing.add(batch.column(_OFFSET).to_numpy())
-                    if decided and committed and batch.num_rows:
-                        self._sizes.append((batch.column(_OFFSET)[0].as_py(), batch.nbytes))
+                    if decided and committed and batch.num_rows and self._measures:
+                        self._measure(batch, reader.markers)
                     yield Records(batch, decided and committed, not reader.append_times)
                 self.append_times |= reader.append_times
                 self.has_positions |= reader.has_positions
@@ -95,7 +125,19 @@ class LogRecords:
 
     def logged(self) -> Logged:
         """Return the sizes of the committed records that were read."""
-        return Logged(*np.array(self._sizes, np.int64).reshape(-1, 2).T)
+        starts, sizes = np.array(self._sizes, np.int64).reshape(-1, 2).T
+        return Logged(starts, sizes, self._largest)
+
+    def _measure(self, batch: pa.RecordBatch, markers: Sequence[int]) -> None:
+        offsets = batch.column(_OFFSET).to_numpy()
+        first, last = (bisect_left(markers, offset) for offset in (offsets[0], offsets[-1]))
+        lengths = bytes_of(batch.column(0)) + bytes_of(batch.column(1))
+        of_transactions = np.bincount(np.searchsorted(markers[first:last], offsets), weights=lengths)
+        if first == self._last[0]:
+            of_transactions[0] += self._last[1]
+        self._largest = max(self._largest, int(of_transactions.max()))
+        self._last = last, int(of_transactions[-1])
+        self._sizes.append((int(offsets[0]), int(lengths.sum())))
 
     def _reader(self, *, read_committed: bool) -> ChangelogReader:
         return ChangelogReader(

@@ -129,7 +129,7 @@ def _checked(spec: RestoreSpec, row: RestoreRow) -> Done:
 
 def restore_all(pool: ProcessPoolExecutor, order: Order, specs: Sequence[StorePartitionSpec]) -> list[Done]:
     """Restore store partitions as the job does; what is built from a snapshot is not published."""
-    # What is built from a snapshot is not published: the next run is to begin with the same snapshot.
+    # Stores built from a snapshot are not published, so that the next run begins with the same snapshot.
     asked = [_restore_spec(spec, RESTORES[order.work])._replace(publish=order.work != "snapshot") for spec in specs]
     measured: list[Done] = []
 

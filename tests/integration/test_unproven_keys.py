@@ -22,7 +22,7 @@ ROWS: list[Row] = [(b"k", b"1"), (b"a", b"1"), (b"a", b"2"), (b"b", b"1")]
 
 @pytest.fixture
 def compacted(bootstrap_servers: str, tmp_path: Path) -> Application:
-    """An application that has the first four records of its log, of which compaction has removed the second."""
+    """An application that has the first four records of its log; compaction has removed the second one."""
     broker.make_compaction_eager(bootstrap_servers)
     application = Application(bootstrap_servers, tmp_path, changelog_config=EAGER)
     now = int(time.time() * 1000)

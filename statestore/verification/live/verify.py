@@ -218,7 +218,7 @@ class _Watched:
             return _Judged(Status.DIVERGED, Action.BY_HAND, detail, contents, pending=more)
         positions = dict(zip(proof.prefixes, ranges, strict=True))
         below = [at for at, claim in found.claims.items() if positions.get(at) and positions[at][-1].last < claim]
-        if seen.is_clean and found.behind:
+        if seen.is_clean and not below and found.behind:
             return _Judged(Status.UNCONFIRMED, Action.LATER, found.behind, contents, offset)
         if seen.is_clean and not below and (not rows or 2 * not_judged > rows):
             why = f"{not_judged} of {rows} rows could not be judged, as no record in the changelog explains them"

@@ -1,4 +1,4 @@
-"""RocksDB's OPTIONS files: the column families that a database had when they were written, and its memtables.
+"""RocksDB's OPTIONS files: a database's column families, its memtables, and whether RocksDB changes its rows by itself.
 
 Kafka Streams' RocksDB writes one at each opening and for each family that it makes, after the MANIFEST. A MANIFEST that
 lost its end may no longer tell of a family, and RocksDB takes that for how the database is.
@@ -11,6 +11,7 @@ lost its end may no longer tell of a family, and RocksDB takes that for how the 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +23,11 @@ _KNOWN = {*COLUMN_FAMILIES, offsets.COLUMN_FAMILY}
 _FILE = re.compile(r"OPTIONS-([0-9]{1,20})")
 _FAMILY = re.compile(rb'^\[CFOptions "([^"]+)"\]', re.MULTILINE)
 _MEMTABLES = re.compile(rb"^\s*(write_buffer_size|max_write_buffer_number)=(\d{1,19})\s*$", re.MULTILINE)
+_CHANGES_ROWS = re.compile(
+    rb"^\s*(compaction_style=kCompactionStyleFIFO|(?:compaction_filter|compaction_filter_factory|merge_operator)="
+    rb"(?!nullptr\s*$)\S.*?)\s*$",
+    re.MULTILINE,
+)
 _IN_PLACE = re.compile(rb"^\s*inplace_update_support=true\s*$", re.MULTILINE)
 
 
@@ -48,10 +54,7 @@ def memtables_in_options_files(directory: Path) -> Memtables | None:
     """
     sizes, numbers = [0], [0]
     try:
-        for path in directory.iterdir():
-            if not _FILE.fullmatch(path.name):
-                continue
-            content = path.read_bytes()
+        for content in _contents(directory):
             if _IN_PLACE.search(content):
                 return None
             found = _MEMTABLES.findall(content)
@@ -60,3 +63,22 @@ def memtables_in_options_files(directory: Path) -> Memtables | None:
     except OSError:
         return None
     return Memtables(max(sizes), max(numbers)) if max(sizes) and max(numbers) else None
+
+
+def row_changes_in_options_files(directory: Path) -> str:
+    """Return a setting by which RocksDB changes or deletes rows by itself; empty if there is none.
+
+    FIFO compaction deletes the oldest files. Compaction filters and merge operators change rows, also for a TTL.
+    """
+    try:
+        found = [match for content in _contents(directory) for match in _CHANGES_ROWS.findall(content)]
+    except OSError:
+        return ""
+    return found[0].decode(errors="replace") if found else ""
+
+
+def _contents(directory: Path) -> Iterator[bytes]:
+    """Yield the OPTIONS files of a database."""
+    for path in directory.iterdir():
+        if _FILE.fullmatch(path.name):
+            yield path.read_bytes()

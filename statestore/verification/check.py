@@ -56,6 +56,7 @@ from statestore.verification.gathering import Cluster, resolve
 from statestore.verification.left_open import with_position
 from statestore.verification.options import VerifyOptions
 from statestore.verification.proof.bounds import noted, with_lower_bounds
+from statestore.verification.proof.closed import why_not_comparable
 from statestore.verification.proof.unproven import unproven_keys
 from statestore.verification.report_row import report_row
 from statestore.verification.unlogged import verify_unlogged
@@ -221,7 +222,8 @@ def _read(facts: Facts, verdict: Verdict, options: VerifyOptions, cluster: Clust
         if options.depth == "deep" and verdict.usable and committed is not None:
             contents = _compare(facts, committed, options, cluster)
             verdict = _if_installed(facts, with_contents(verdict, contents))
-            return _if_described(spec, _if_another_store(spec, verdict, contents), contents)
+            verdict = _if_another_store(spec, _if_changed_by_rocksdb(spec, verdict), contents)
+            return _if_described(spec, verdict, contents)
         return verdict._replace(keys=count_rows(spec, options.give_way))
     except StoreCorruptedError as error:
         return damaged(verdict, Status.CORRUPT, str(error), damaged_file(error, spec.live))
@@ -239,6 +241,13 @@ def _if_another_store(spec: StorePartitionSpec, verdict: Verdict, contents: Cont
         f"{verdict.detail}; it has no key in common with its changelog, so it may be a different store than assumed"
     )
     return verdict._replace(rebuildable=False, detail=detail)
+
+
+def _if_changed_by_rocksdb(spec: StorePartitionSpec, verdict: Verdict) -> Verdict:
+    """Leave a store to a user if its differences may be no damage."""
+    if verdict.status is not Status.DIVERGED or not (why := why_not_comparable(spec)):
+        return verdict
+    return verdict._replace(rebuildable=False, detail=f"{verdict.detail}; {why}, so this may be no damage")
 
 
 def _if_installed(facts: Facts, verdict: Verdict) -> Verdict:

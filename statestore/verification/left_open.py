@@ -15,7 +15,7 @@ from statestore.partition.verdict import Verdict, damaged
 from statestore.reports import Contents, Status
 from statestore.verification.contents import databases
 from statestore.verification.options import VerifyOptions
-from statestore.verification.proof.closed import Proof, is_provable, prove
+from statestore.verification.proof.closed import Proof, is_provable, prove, why_not_comparable
 from statestore.verification.proof.memory import describe, find_behind_memory
 from statestore.verification.proof.unproven import unproven_keys
 
@@ -27,6 +27,8 @@ def with_position(spec: StorePartitionSpec, verdict: Verdict, log: LogRange, opt
     """
     if not is_provable(spec) or spec.store.store_kind.has_history or options.sample is not None:
         return verdict
+    if why := why_not_comparable(spec):
+        return verdict._replace(contents=Contents(not_proven=why))
     try:
         proof = prove(spec, databases(spec), log, options, most_passes=options.most_passes, name_suspects=True)
     except StoreCorruptedError as error:

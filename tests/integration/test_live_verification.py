@@ -155,6 +155,51 @@ def test_a_difference_is_confirmed_by_a_look_after_the_first_ones_end(
     assert (named.key, named.found) == (b"k07".hex(), "only in log" if damage == "lost" else "other value")
 
 
+def _recreate(application: Application) -> None:
+    broker.delete_topic(application.servers, application.changelog)
+    broker.create_topic(application.servers, application.changelog)
+
+
+def test_rows_of_a_changelog_that_was_recreated_are_not_judged(application: Application) -> None:
+    before = application.store_spec().changelog
+    _recreate(application)
+    with writing(application) as writer:
+        writer.log([(b"k%02d" % at, b"other") for at in range(100)])
+        writer.write([(b"new", b"v")])
+        spec = application.store_spec()
+        (row,) = verify_live([spec], VerifyOptions("deep", confirm_within_s=60))
+    assert before is not None
+    assert spec.changelog is not None
+    assert (row.status, row.action) == (Status.UNCONFIRMED, Action.LATER)
+    said = f"its changelog was topic {before.topic_id} and is now topic {spec.changelog.topic_id}"
+    assert contents_of(row).not_proven == said
+    assert row.detail.startswith(said)
+
+
+def test_a_changelog_that_is_recreated_between_two_looks_confirms_nothing(
+    application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with writing(application) as writer:
+
+        def write_on(key: bytes) -> None:
+            for each in (b"k50", b"k51", key):
+                writer.write([(each, b"w")])
+
+        def recreate(_: float) -> None:
+            _recreate(application)
+            rows: list[Row] = [(b"k%02d" % at, b"v") for at in range(100)]
+            broker.transaction(application.servers, application.changelog, rows)
+            write_on(b"k52")
+
+        writer.write([(b"k50", b"w")])
+        writer.store([(b"k07", b"changed")])
+        writer.write([(b"k52", b"w")])
+        monkeypatch.setattr(live, "sleep", recreate)
+        (row,) = verify_live([application.store_spec()], VerifyOptions("deep", confirm_within_s=60))
+    assert row.status is Status.UNCONFIRMED, row.detail
+    assert contents_of(row).not_proven.startswith("its changelog was topic ")
+
+
 def test_rows_that_are_on_disk_before_they_are_logged_raise_no_alarm(
     application: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,8 +7,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from rocksdict import DBCompactionStyle, Options, Rdict
 
-from statestore.discovery.options_file import Memtables, memtables_in_options_files
+from statestore.discovery.options_file import (
+    Memtables,
+    memtables_in_options_files,
+    row_changes_in_options_files,
+)
 from statestore.formats import window_key
 from statestore.formats.offsets import COLUMN_FAMILY, STATUS_OPEN
 from statestore.partition.spec import StorePartitionSpec
@@ -109,6 +114,50 @@ def test_a_segment_that_lacks_one_large_commit_is_not_damage(bootstrap_servers: 
     _emptied(spec)
     assert looked(spec).status is Status.UNCONFIRMED
     assert verify(spec, VerifyOptions("deep")).status is Status.UNCLEAN
+
+
+def test_a_store_whose_rows_rocksdb_deletes_is_not_judged(bootstrap_servers: str, tmp_path: Path) -> None:
+    spec = windows(bootstrap_servers, tmp_path, rows_each=10)
+    _emptied(spec)
+    _make_fifo(databases(spec)[FIRST], tmp_path / "fifo")
+    found, closed = looked(spec), verify(spec, VerifyOptions("deep"))
+    assert (found.status, closed.status) == (Status.IN_USE, Status.UNCLEAN)
+    for row in (found, closed):
+        assert row.contents is not None
+        assert "compaction_style=kCompactionStyleFIFO" in row.contents.not_proven
+
+
+def test_a_closed_store_whose_rows_rocksdb_deletes_is_left_to_a_user(bootstrap_servers: str, tmp_path: Path) -> None:
+    rows: list[Row] = [(b"k%02d" % at, b"v") for at in range(50)]
+    application = logged(bootstrap_servers, tmp_path, STORES["plain key-value"], rows)
+    application.restore("full")
+    spec = application.store_spec()
+    rewrite(spec, 0, [b"k07"], keep_offset=True)
+    assert application.verify("deep").action is Action.FULL
+    _make_fifo(databases(spec)[0], tmp_path / "fifo")
+    found = application.verify("deep")
+    assert (found.status, found.action) == (Status.DIVERGED, Action.BY_HAND)
+    assert "so this may be no damage" in found.detail
+
+
+def _make_fifo(directory: Path, other: Path) -> None:
+    """Give a database the options file of another one that RocksDB has made with FIFO compaction."""
+    options = Options()
+    options.create_if_missing(True)
+    options.set_compaction_style(DBCompactionStyle.fifo())
+    Rdict(str(other), options).close()
+    (made,) = other.glob("OPTIONS-*")
+    for path in directory.glob("OPTIONS-*"):
+        shutil.copy(made, path)
+
+
+@pytest.mark.parametrize("setting", ["compaction_filter_factory=TtlCompactionFilterFactory", "merge_operator={id=Add}"])
+def test_options_that_change_rows_are_found(tmp_path: Path, setting: str) -> None:
+    path = tmp_path / "OPTIONS-000009"
+    path.write_text("[CFOptions]\n  compaction_filter=nullptr\n  merge_operator=nullptr\n  ttl=2592000\n")
+    assert row_changes_in_options_files(tmp_path) == ""
+    path.write_text(f"[CFOptions]\n  compaction_filter=nullptr\n  {setting}\n")
+    assert row_changes_in_options_files(tmp_path) == setting
 
 
 def test_a_segment_whose_last_rows_are_in_memory_is_proven(bootstrap_servers: str, tmp_path: Path) -> None:

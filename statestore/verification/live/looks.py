@@ -35,7 +35,7 @@ from statestore.verification.proof.bounds import (
     is_another_store,
     older_databases,
 )
-from statestore.verification.proof.closed import Proof, is_provable, prove
+from statestore.verification.proof.closed import Proof, is_provable, prove, why_not_comparable
 from statestore.verification.proof.global_tables import GlobalProof, prove_global
 from statestore.verification.proof.memory import describe, find_behind_memory
 from statestore.verification.row_reading import reading_of
@@ -76,6 +76,8 @@ class Look(NamedTuple):
         The segment (ms) that lost what was on disk, and the offset of its rows; None if no segment shows it.
     behind
         Why its files can be those of an earlier time; empty if nothing shows it.
+    another_topic
+        How its changelog's topic has changed since the store was recorded; empty if it has not.
     """
 
     at_s: float
@@ -92,6 +94,7 @@ class Look(NamedTuple):
     file: str | None = None
     lost_at: tuple[int, int] | None = None
     behind: str = ""
+    another_topic: str = ""
 
 
 def look(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) -> Look:
@@ -138,6 +141,8 @@ def _look(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) ->
                 log=cluster.log_ranges([spec])[spec.partition],
             )
             record = read_record(spec.paths, spec.store.name)
+            if record is not None and spec.changelog is not None:
+                found = found._replace(another_topic=change_of_topic(record.topic_id, spec.changelog.topic_id))
             if older and not is_another_store(spec, record):
                 said = f"an older copy of its files was put back: {'; '.join(older)}"
                 if bounds_apply(spec, record, found.committed):
@@ -155,10 +160,17 @@ def _look(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) ->
         close_all(opened)
 
 
+def change_of_topic(before: str, now: str | None) -> str:
+    """Return how the ID of a changelog's topic has changed (None: there is none now); empty if it has not."""
+    if before == now:
+        return ""
+    return f"its changelog was topic {before} and {'no longer exists' if now is None else f'is now topic {now}'}"
+
+
 def _with_bounds(spec: StorePartitionSpec, found: Look, record: StoreRecord | None, options: VerifyOptions) -> Look:
     """Compare the offsets that the rows equal with lower bounds."""
     proof, log = found.proof, found.log
-    if proof is None:
+    if proof is None or found.another_topic:
         return found
     if bounds_apply(spec, record, found.committed):
         lost = below_last_verification(spec, proof.ranges, record, max(log.last_stable, log.high_watermark))
@@ -183,7 +195,7 @@ def _read(
         return found
     not_proven = ""
     if options.depth == "deep":
-        not_proven = _why_not_provable(spec)
+        not_proven = _why_not_provable(spec) or why_not_comparable(spec)
         if not not_proven:
             found, proof = _proven(spec, databases, found, options, cluster)
             if proof is not None:
@@ -209,7 +221,7 @@ def _look_at_global(
     cluster: Cluster,
 ) -> Look:
     logs = cluster.log_ranges([spec])
-    if options.depth == "deep" and spec.global_kind != "processor":
+    if options.depth == "deep" and spec.global_kind != "processor" and not why_not_comparable(spec):
         (database,) = databases.values()
         if (proof := prove_global(spec, logs, options, database)) is not None:
             return found._replace(global_proof=proof, rows=proof.digest.rows)

@@ -32,7 +32,7 @@ from statestore.statedir.lock import require_made
 from statestore.verification.gathering import Cluster
 from statestore.verification.live.confirmation import Seen, confirmed, end_of, lowest
 from statestore.verification.live.kill_risk import kill_risk
-from statestore.verification.live.looks import Look, look
+from statestore.verification.live.looks import Look, change_of_topic, look
 from statestore.verification.options import VerifyOptions
 from statestore.verification.proof.closed import Proof
 from statestore.verification.proof.global_tables import GlobalProof
@@ -196,6 +196,13 @@ class _Watched:
             return _Judged(Status.IN_USE, detail=said, contents=contents)
         return self._by_proof(spec, found)
 
+    def _topic_since(self) -> str:
+        """Return whether the changelog was recreated since its topic was described."""
+        if self.spec.changelog is None:
+            return ""
+        topic = self._cluster.topics.find(self.spec.partition.topic)
+        return change_of_topic(self.spec.changelog.topic_id, None if topic is None else topic.topic_id)
+
     def _by_proof(self, spec: StorePartitionSpec, found: Look) -> _Judged:
         proof = found.proof
         assert proof is not None, "the rows were compared"
@@ -204,10 +211,18 @@ class _Watched:
         torn = torn or not all(ranges) or proof.misplaced > 0
         seen = Seen(found.at_s, found.log, proof.suspects, torn)
         differing = confirmed(self._seen, seen)
+        another = found.another_topic or (self._topic_since() if differing else "")
         count = sum(len(each.rows) for each in proof.suspects.values())
         offset = min((_certain(each, found) for each in ranges if each), default=-1)
         contents = _contents_of(proof, found)
         rows, not_judged = contents.store_rows, contents.not_judged
+        proves = seen.is_clean and 2 * not_judged <= rows > 0
+        positions = dict(zip(proof.prefixes, ranges, strict=True))
+        below = [at for at, claim in found.claims.items() if positions.get(at) and positions[at][-1].last < claim]
+        if another and (below or not proves):
+            contents = contents.model_copy(update={"not_proven": another, "offsets": ()})
+            said = f"{another}. Its rows are not those of the topic that is there now, and are not judged; {_ADVICE}"
+            return _Judged(Status.UNCONFIRMED, Action.LATER, said, contents)
         if differing:
             named = _named(spec, [suspect for _, suspect in differing], found, self._options)
             contents = _with_differing(contents, [suspect for _, suspect in differing], named)
@@ -216,11 +231,9 @@ class _Watched:
             more = self.judged.status is not Status.DIVERGED and len(differing) < count
             self._seen.append(seen)
             return _Judged(Status.DIVERGED, Action.BY_HAND, detail, contents, pending=more)
-        positions = dict(zip(proof.prefixes, ranges, strict=True))
-        below = [at for at, claim in found.claims.items() if positions.get(at) and positions[at][-1].last < claim]
         if seen.is_clean and not below and found.behind:
             return _Judged(Status.UNCONFIRMED, Action.LATER, found.behind, contents, offset)
-        if seen.is_clean and not below and (not rows or 2 * not_judged > rows):
+        if seen.is_clean and not below and not proves:
             why = f"{not_judged} of {rows} rows could not be judged, as no record in the changelog explains them"
             why = why if rows else "the store has no rows on disk"
             contents = contents.model_copy(update={"not_proven": why, "offsets": ()})

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from statestore.bulk.digest import Digest
 from statestore.bulk.routing import routing_of
+from statestore.discovery.options_file import row_changes_in_options_files
 from statestore.errors import unreadable_is_damaged
 from statestore.kafka.topics import LogRange
 from statestore.kinds.kind import by_form
@@ -151,6 +152,14 @@ def is_provable(spec: StorePartitionSpec) -> bool:
     Global stores: see `global_tables.py`.
     """
     return spec.store.rows_prove_offsets and spec.origin.proves_offsets
+
+
+def why_not_comparable(spec: StorePartitionSpec) -> str:
+    """Return why the rows of a store can differ from its log without damage; empty if they cannot."""
+    for directory in spec.store.store_kind.segments(spec.live).values():
+        if setting := row_changes_in_options_files(directory):
+            return f"the store has {setting}, with which RocksDB changes or deletes rows by itself"
+    return ""
 
 
 def prove(

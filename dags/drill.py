@@ -18,7 +18,8 @@ Proves that stores can be restored, and measures how long that takes. Each drill
 space from the archive or the changelog, as onto an empty disk, compares every row with the changelog, and removes what
 it built. Live stores are not opened, and applications can keep running.
 
-On its schedule, it covers the applications whose definition has `objectives`. It drills the store partitions whose
+On its schedule, it covers the applications with objectives: in their definition, or, for a Kafka Streams application
+that the environment lists, in the file that STATESTORE_OBJECTIVES names. It drills the store partitions whose
 proof is oldest, or whose restore is most at risk, within the budget of the objectives. If the form names stores or
 partitions, it drills these, even if their proofs are recent. If a key for evidence is set, each drill leaves a signed
 document.
@@ -51,7 +52,8 @@ def _dag(environment: Environment) -> None:
         **every_dag(),
         params={
             "application": application_field(
-                "The application to drill. Blank: all applications with objectives, or all if none has any."
+                "The application to drill. Blank: all applications with objectives, or all if none has any.",
+                without_definition=True,
             ),
             "stores": field(DrillRequest, "stores", **suggested_stores()),
             "partitions": field(DrillRequest, "partitions", description="Such as [0, 3]. Blank: all partitions."),
@@ -70,4 +72,4 @@ def _dag(environment: Environment) -> None:
         job_steps("drill")
 
 
-in_each_environment(_dag)
+in_each_environment(_dag, without_definitions=True)

@@ -54,7 +54,7 @@ def require_known_fields(given: Params | None, form: Params) -> None:
 
 
 def with_state_dir() -> dict[str, KafkaStreamsApplication]:
-    """Return the Kafka Streams applications of the active environment that its jobs can verify and restore."""
+    """Return the Kafka Streams applications of the active environment that its jobs can verify, restore, and drill."""
     return {name: found for name, found in active_environment().kafka_streams.items() if found.state_dir is not None}
 
 
@@ -83,8 +83,10 @@ def require_work_without_definition(params: Params, job: str) -> None:
     found = active_environment().kafka_streams.get(name)
     if found is None:
         return
-    if job not in ("verify", "restore"):
-        raise InputError(f"application: {name} has no definition: only verify and restore work on it, found {job}")
+    if job not in ("verify", "restore", "drill"):
+        raise InputError(
+            f"application: {name} has no definition: only verify, restore, and drill work on it, found {job}"
+        )
     if found.state_dir is None:
         raise InputError(
             f"application: the file of {FILE} has no state_dir for {name}, so no job sees its stores. Add it, or run "
@@ -208,11 +210,15 @@ def snapshot_requests(params: Params, applications: Applications) -> dict[str, S
     return {name: SnapshotRequest(applications=(name,)) for name in names}
 
 
-def drill_requests(params: Params, applications: Applications, *, by_time: bool) -> dict[str, DrillRequest]:
+def drill_requests(
+    params: Params, applications: Applications, objectives: Collection[str] = (), *, by_time: bool
+) -> dict[str, DrillRequest]:
     """Return the request of each application's job: the named application, or all with objectives.
 
     Parameters
     ----------
+    objectives
+        Applications that the file of STATESTORE_OBJECTIVES has. Those without a definition must be listed.
     by_time
         A schedule has started the run: without objectives, nothing is drilled.
 
@@ -222,13 +228,16 @@ def drill_requests(params: Params, applications: Applications, *, by_time: bool)
         If the form names something that does not exist, or stores without their application.
     """
     request = _read(DrillRequest, params)
+    listed = with_state_dir()
     if request.applications:
         return {request.applications[0]: _with_known_stores(request, applications)}
     if request.stores or request.partitions:
-        raise InputError(f"application: choose the one that the stores are of; there are: {_names(applications)}")
+        every = {**applications, **listed}
+        raise InputError(f"application: choose the one that the stores are of; there are: {_names(every)}")
     names = sorted(name for name, found in applications.items() if found.objectives is not None)
+    names += sorted(listed.keys() & set(objectives))
     if not names and not by_time:
-        names = sorted(applications)
+        names = sorted({**applications, **listed})
     return {name: request.model_copy(update={"applications": (name,)}) for name in names}
 
 

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statestore.config import as_of_dir
+from statestore.drills.objectives_file import read_objectives
 from statestore.environments import active_environment
 from statestore.objects.path import Location
 from statestore.reports import VerifyReport, read_report
@@ -112,7 +113,9 @@ def _work(
             request = arguments.restore_request(params, applications, settings.reports_dir, target)
             return _restores(request, report, asked.without)
         case "drill":
-            return arguments.drill_requests(params, applications, by_time=asked.by_time)
+            return arguments.drill_requests(
+                params, applications, read_objectives(settings.objectives), by_time=asked.by_time
+            )
         case "snapshot":
             settings.required_archive()
             requests = arguments.snapshot_requests(params, applications)

@@ -7,11 +7,13 @@ key is never sent to a worker.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import partial
 
 from statestore import clock
 from statestore.archive.archive import archive_of
 from statestore.config import Settings
+from statestore.definitions.objectives import RestoreObjectives
 from statestore.discovery.partitions import store_partition_specs
 from statestore.drills.evidence import Run
 from statestore.drills.history import read_drills, write_drill_history
@@ -19,6 +21,7 @@ from statestore.drills.keys import signing_key
 from statestore.drills.objectives_file import read_objectives
 from statestore.drills.run import DrillRun, EvidenceKeeper, run_drills
 from statestore.drills.scratch import drill_scratch, require_apart
+from statestore.environments import KafkaStreamsApplication
 from statestore.errors import InputError
 from statestore.kafka.topics import Topics
 from statestore.metastore.catalogue import Catalogue
@@ -27,6 +30,7 @@ from statestore.metastore.metastore import Metastore
 from statestore.recovery.run import require_as_many_as_tasks
 from statestore.reports import DrillReport
 from statestore.requests.drill import DrillRequest
+from statestore_jobs import without_definition
 from statestore_jobs.entry import run_job, spark_session
 from statestore_jobs.parallel import run_each
 
@@ -43,27 +47,10 @@ def run(request: DrillRequest, settings: Settings, catalogue: Catalogue, run_id:
     if not stores:
         raise InputError("there is no store partition to drill: no application in the catalogue has a store on disk")
     require_as_many_as_tasks(stores, topics, applications)
-    scratch = drill_scratch(settings.drill_dir)
-    require_apart(scratch, settings.state_dir)
+    require_apart(drill_scratch(settings.drill_dir), settings.state_dir)
     defined = {found.name: found.objectives for found in applications if found.objectives is not None}
-    key, archive = signing_key(), archive_of(settings, topics)
-    place = settings.evidence_dir or settings.reports_dir / "evidence"
-    how = DrillRun(
-        run=Run(
-            run_id=run_id,
-            dag_id=os.environ.get("AIRFLOW_CTX_DAG_ID"),
-            dag_run_id=os.environ.get("AIRFLOW_CTX_DAG_RUN_ID"),
-        ),
-        run_bytes=settings.restore_run_bytes,
-        scratch=scratch,
-        mode=request.mode,
-        reserve=settings.drill_reserve_bytes,
-        parallelism=_AT_ONCE,
-        limit=request.limit,
-        named=bool(request.stores or request.partitions),
-        evidence=None if key is None else EvidenceKeeper(place, key, Metastore.of(settings)),
-        objectives={**read_objectives(settings.objectives), **defined},
-    )
+    archive = archive_of(settings, topics)
+    how = how_to_drill(request, settings, run_id, defined)
     report = run_drills(
         [store.model_copy(update={"archive": archive}) for store in stores],
         how,
@@ -75,6 +62,44 @@ def run(request: DrillRequest, settings: Settings, catalogue: Catalogue, run_id:
     return report
 
 
+def how_to_drill(
+    request: DrillRequest, settings: Settings, run_id: str, defined: Mapping[str, RestoreObjectives]
+) -> DrillRun:
+    """Return how a run drills.
+
+    Parameters
+    ----------
+    defined
+        Objectives from definitions; those of other applications come from the file of the settings.
+    """
+    key, place = signing_key(), settings.evidence_dir or settings.reports_dir / "evidence"
+    return DrillRun(
+        run=Run(
+            run_id=run_id,
+            dag_id=os.environ.get("AIRFLOW_CTX_DAG_ID"),
+            dag_run_id=os.environ.get("AIRFLOW_CTX_DAG_RUN_ID"),
+        ),
+        run_bytes=settings.restore_run_bytes,
+        scratch=drill_scratch(settings.drill_dir),
+        mode=request.mode,
+        reserve=settings.drill_reserve_bytes,
+        parallelism=_AT_ONCE,
+        limit=request.limit,
+        named=bool(request.stores or request.partitions),
+        evidence=None if key is None else EvidenceKeeper(place, key, Metastore.of(settings)),
+        objectives={**read_objectives(settings.objectives), **defined},
+    )
+
+
+def _without_definition(
+    request: DrillRequest, settings: Settings, application: KafkaStreamsApplication, run_id: str
+) -> DrillReport:
+    how = how_to_drill(request, settings, run_id, {})
+    report = without_definition.drill(request, settings, application, how)
+    write_drill_history(settings.reports_dir, report)
+    return report
+
+
 def main() -> None:
     """Run this job as a program."""
-    run_job("drill", DrillRequest, run)
+    run_job("drill", DrillRequest, run, without_definition=_without_definition)

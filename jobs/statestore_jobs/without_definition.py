@@ -1,4 +1,4 @@
-"""Verification and restore of a Kafka Streams application without a definition, which the environment lists.
+"""Verification, restore, and drills of a Kafka Streams application without a definition, which the environment lists.
 
 Its stores are found as by the command: from its state directory, its topics, and what was recorded of them. The driver
 and the executors must see the directory. A verification takes the lock of a task for the time that it needs, or none if
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from pydantic import BaseModel, ConfigDict
@@ -19,18 +20,23 @@ from statestore import clock
 from statestore.archive.archive import ArchiveSpec, archive_spec
 from statestore.cli import known_stores
 from statestore.cli import restore_selection as restoring
+from statestore.cli.drill_selection import stores_to_drill
 from statestore.cli.selection import PartitionSelection, Where, choose
 from statestore.cli.verification import Piece, rows_without_work, verify_with
 from statestore.config import Settings
 from statestore.discovery.directories import tasks_in
 from statestore.discovery.partitions import FailedStore
+from statestore.drills.history import read_drills
+from statestore.drills.run import DrillRun, run_drills
+from statestore.drills.scratch import require_apart
 from statestore.environments import FILE, KafkaStreamsApplication
 from statestore.errors import InputError, StateStoreError, UnsharedStateError, of_os_error
 from statestore.kafka.topics import Topics
 from statestore.partition.spec import StorePartitionSpec
 from statestore.partition.verdict import locked
 from statestore.recovery.run import restore_specs, run_restore
-from statestore.reports import RestorePlanReport, RestoreReport, VerifyReport, VerifyRow
+from statestore.reports import DrillReport, RestorePlanReport, RestoreReport, VerifyReport, VerifyRow
+from statestore.requests.drill import DrillRequest
 from statestore.requests.restore import RestoreRequest
 from statestore.requests.verify import VerifyRequest
 from statestore.statedir.lock import is_writable
@@ -131,8 +137,24 @@ def restore(
     return report
 
 
+def drill(
+    request: DrillRequest, settings: Settings, application: KafkaStreamsApplication, how: DrillRun
+) -> DrillReport:
+    """Drill restores of the stores of the application, which may run: its directories of stores are not looked at."""
+    started_ms = clock.now_ms()
+    selection, topics, archive = _selection(request, settings, application, exists=False)
+    require_apart(how.scratch, selection.where.state_dir)
+    # All of its stores must be restorable, also those that only other machines have.
+    asked = replace(selection, archive=archive, here_only=False)
+    chosen, stores, others = stores_to_drill(asked, topics, how.scratch)
+    run = partial(run_each, spark_session("drill"))
+    drills = read_drills(settings.reports_dir)
+    report = run_drills(stores, how, drills, run, started_ms=started_ms, others=others)
+    return report.model_copy(update={"applications": request.applications, "left_out": chosen.without_rows})
+
+
 def _selection(
-    request: VerifyRequest | RestoreRequest,
+    request: VerifyRequest | RestoreRequest | DrillRequest,
     settings: Settings,
     application: KafkaStreamsApplication,
     *,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +12,7 @@ import typer
 from statestore import clock
 from statestore.cli import options, output
 from statestore.cli.parameters import with_request
-from statestore.errors import InputError, NotJudgedError
+from statestore.errors import InputError
 from statestore.objects.path import Location, location
 from statestore.requests.drill import DrillRequest
 
@@ -22,9 +20,6 @@ if TYPE_CHECKING:
     from statestore.cli.selection import Chosen, PartitionSelection
     from statestore.definitions.objectives import RestoreObjectives
     from statestore.drills.run import EvidenceKeeper
-    from statestore.kafka.topics import Topics
-    from statestore.partition.spec import StorePartitionSpec
-    from statestore.reports import DrillRow
 
 EvidenceDir = Annotated[
     str | None,
@@ -83,6 +78,7 @@ def drill(
     from statestore.cli import local_processes as local
     from statestore.cli import tables
     from statestore.cli.archives import archive_of_stores
+    from statestore.cli.drill_selection import stores_to_drill
     from statestore.drills.evidence import Run
     from statestore.drills.history import read_drills, write_drill_history
     from statestore.drills.objectives_file import read_objectives
@@ -101,8 +97,7 @@ def drill(
     said = read_objectives(objectives)
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
     where = archive_of_stores(archive, archive_timeout_s, topics)
-    with _without_state_dir(replace(asked, archive=where), place) as elsewhere:
-        chosen, stores = _stores(elsewhere, topics)
+    chosen, stores, others = stores_to_drill(replace(asked, archive=where), topics, place)
     how = DrillRun(
         run=Run(run_id=f"command-{started_ms}"),
         run_bytes=run_bytes,
@@ -115,14 +110,13 @@ def drill(
         evidence=evidence,
         objectives={**said, **_defined_objectives(chosen)},
     )
-    live = {"archive": where, "state_dir": asked.where.state_dir.absolute()}
     report = run_drills(
-        [store.model_copy(update=live) for store in stores],
+        stores,
         how,
         read_drills(asked.reports_dir),
         local.runner(parallel),
         started_ms=started_ms,
-        others=_without_drill(chosen),
+        others=others,
     )
     head = {"applications": chosen.applications, "catalogue": chosen.catalogue, "left_out": chosen.without_rows}
     report = report.model_copy(update=head)
@@ -169,49 +163,5 @@ def evidence_place(reports_dir: Location | None, evidence_dir: str | None) -> Lo
     return reports_dir.absolute() / "evidence"
 
 
-@contextmanager
-def _without_state_dir(asked: PartitionSelection, scratch: Path) -> Iterator[PartitionSelection]:
-    """Ask for the same stores with an empty state directory, which has only the recorded descriptions of stores."""
-    from statestore.statedir.paths import known_stores_file
-    from statestore.statedir.scratch import scratch_directory
-
-    with scratch_directory(scratch) as directory:
-        for application in asked.applications:
-            described = known_stores_file(asked.where.state_dir, application)
-            if described.is_file():
-                copy = known_stores_file(directory, application)
-                copy.parent.mkdir(parents=True)
-                shutil.copyfile(described, copy)
-        yield replace(asked, where=asked.where._replace(state_dir=directory))
-
-
-def _stores(asked: PartitionSelection, topics: Topics) -> tuple[Chosen, list[StorePartitionSpec]]:
-    from statestore.cli import restore_selection as restoring
-    from statestore.cli.selection import choose
-
-    chosen = choose(asked, topics)
-    chosen.say_left_out()
-    return chosen, restoring.stores_to_restore(chosen, topics, elsewhere=True)
-
-
 def _defined_objectives(chosen: Chosen) -> Mapping[str, RestoreObjectives]:
     return {found.name: found.objectives for found in chosen.defined if found.objectives is not None}
-
-
-def _without_drill(chosen: Chosen) -> Sequence[DrillRow]:
-    """Return rows for the stores that cannot be drilled, because it is not known what they are."""
-    from statestore.reports import DrillRow, Failure
-
-    found = [*chosen.not_judged, *chosen.troubled("damaged"), *chosen.troubled("undetermined")]
-    return [
-        DrillRow(
-            application=store.application,
-            store=store.name,
-            task=task,
-            standing="never proven",
-            detail=store.problem,
-            failure=Failure.of(NotJudgedError(store.problem)),
-        )
-        for store in found
-        for task in map(str, store.tasks or ["-"])
-    ]

@@ -34,7 +34,7 @@ def listed(monkeypatch, tmp_path):
 
 def test_an_environment_without_definitions_has_only_the_dags_that_it_needs(listed, load_dags):
     dags = {name: dag for name, dag in load_dags().items() if name.startswith("streams.")}
-    assert dags.keys() == {"streams.verify", "streams.verify.deep", "streams.restore"}
+    assert dags.keys() == {"streams.verify", "streams.verify.deep", "streams.restore", "streams.drill"}
     assert type(dags["streams.verify"].timetable).__name__ == "CronTriggerTimetable"
     assert dags["streams.verify"].params["alert_at"] == 0.5
     schema = dags["streams.restore"].params.get_param("application").schema
@@ -130,10 +130,27 @@ def test_jobs_that_need_a_definition_refuse_an_application_without_one(listed):
     (_, streams) = environments()
     with streams.active():
         require_work_without_definition({"application": "billing"}, "verify")
-        with pytest.raises(InputError, match="billing has no definition: only verify and restore work on it"):
+        with pytest.raises(InputError, match="billing has no definition: only verify, restore, and drill work on it"):
             require_work_without_definition({"application": "billing"}, "validate")
         with pytest.raises(InputError, match="has no state_dir for orders"):
             require_work_without_definition({"application": "orders"}, "restore")
+
+
+def test_drills_cover_listed_applications_with_objectives(listed):
+    from statestore_dags.arguments import drill_requests
+
+    (rest, streams) = environments()
+    with streams.active():
+        objectives = {"billing": None, "orders": None, "shop": None}
+        assert list(drill_requests({}, {}, objectives, by_time=True)) == ["billing"], "no job sees the others"
+        assert drill_requests({}, {}, by_time=True) == {}
+        assert list(drill_requests({}, {}, by_time=False)) == ["billing"]
+        (request,) = drill_requests({"application": "billing", "stores": ["totals"]}, {}, by_time=False).values()
+        assert (request.applications, request.stores) == (("billing",), ("totals",))
+        with pytest.raises(InputError, match="choose the one that the stores are of; there are: billing"):
+            drill_requests({"stores": ["totals"]}, {}, by_time=False)
+    with rest.active():
+        assert drill_requests({}, {}, objectives, by_time=True) == {}
 
 
 def test_a_restore_by_report_leaves_out_applications_without_a_definition(listed, tmp_path):

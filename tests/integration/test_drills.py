@@ -22,13 +22,14 @@ from statestore.drills.partition import DrillSpec, drill
 from statestore.drills.scratch import bytes_to_keep_free, require_apart
 from statestore.errors import InputError
 from statestore.formats import window_key
+from statestore.metastore.metastore import Metastore
 from statestore.recovery import disk_space, restore_progress
 from statestore.reports import DrillRow
 from tests.integration import dying
 from tests.integration.archived import ROWS, Archived
-from tests.integration.broker import T0, WAIT_S, delete_records, produce, set_topic_config
+from tests.integration.broker import T0, WAIT_S, delete_records, produce, set_topic_config, unique
 from tests.integration.command_line import Command, settings_of
-from tests.integration.support import Application, register
+from tests.integration.support import Application, put, register
 
 NO_OBJECTIVES = RestoreObjectives()
 
@@ -302,6 +303,21 @@ def test_the_command_drills_by_urgency_and_leaves_evidence(drilling: Drilling) -
     assert drilling.evidence("verify")["intact"]
     shown = drilling.command.shown("report", "drill", code=1)
     assert shown["run_id"] == cut["run_id"]
+
+
+def test_an_application_that_cannot_be_drilled_is_never_left_out(drilling: Drilling, bootstrap_servers: str) -> None:
+    other = unique("other")
+    definition = drilling.application.definition.model_copy(update={"name": other, "input_topic": "nowhere"})
+    put(
+        Metastore(bootstrap_servers, drilling.command.settings["SERVICE_ID"], timeout_s=WAIT_S),
+        definition,
+        {"counts": 1},
+    )
+    scratch = ("--scratch", str(drilling.directory / "drills"), "--reserve-bytes", "0", "--parallel", "1")
+    report = drilling.command.shown("drill", *scratch, code=10)
+    standings = {(row["application"], row["task"]): row["standing"] for row in report["rows"]}
+    name = drilling.application.name
+    assert standings == {(name, "0_0"): "proven", (name, "0_1"): "proven", (other, "-"): "never proven"}
 
 
 @pytest.mark.behaviour("D4")

@@ -1,4 +1,4 @@
-"""The jobs `verify` and `restore` on an application without a definition, which the environment lists."""
+"""The jobs `verify`, `restore`, and `drill` on an application without a definition, which the environment lists."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from statestore_jobs import without_definition as job
+from statestore_jobs.drill import how_to_drill
 
 from statestore.config import Settings
 from statestore.environments import KafkaStreamsApplication
 from statestore.errors import InputError, LockedError
-from statestore.reports import Action, RestoreReport, Status
+from statestore.reports import Action, DrillReport, RestoreReport, Status
+from statestore.requests.drill import DrillRequest
 from statestore.requests.restore import RestoreRequest
 from statestore.requests.verify import VerifyRequest
 from statestore.statedir.lock import locked
@@ -80,3 +82,30 @@ def test_a_running_application_is_verified_and_only_a_stopped_one_is_restored(
     (row,) = restored().rows
     assert (row.outcome, row.failure) == ("restored", None)
     assert verified() == (Status.OK, False)
+
+
+@pytest.mark.long
+def test_a_running_application_is_drilled_by_its_recorded_description(
+    spark: SparkSession, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    application = Application(bootstrap_servers, tmp_path)
+    application.process([(b"k%d" % at, b"v") for at in range(50)])
+    spec, names = application.store_spec(), (application.name,)
+    listed = KafkaStreamsApplication(state_dir=spec.state_dir, here_only=True)
+    objectives = tmp_path / "objectives.yaml"
+    objectives.write_text(f"{application.name}: {{restorable_within: 15m, proven_every: 7d}}")
+    own = {"drill_dir": tmp_path / "drills", "drill_reserve_bytes": 0, "objectives": objectives}
+    settings = settings_of(bootstrap_servers, tmp_path).model_copy(update=own)
+
+    def drilled() -> DrillReport:
+        request = DrillRequest(applications=names)
+        return job.drill(request, settings, listed, how_to_drill(request, settings, "run", {}))
+
+    with pytest.raises(InputError):  # nothing describes its stores
+        drilled()
+    job.verify(VerifyRequest(applications=names), settings, listed, "run")
+    with locked(spec.paths, 1):
+        report = drilled()
+    (row,) = report.rows
+    assert (row.store, row.standing, row.within_seconds, report.applications) == (STORE, "proven", 900.0, names)
+    assert not [*(tmp_path / "drills").iterdir()]

@@ -34,7 +34,13 @@ def listed(monkeypatch, tmp_path):
 
 def test_an_environment_without_definitions_has_only_the_dags_that_it_needs(listed, load_dags):
     dags = {name: dag for name, dag in load_dags().items() if name.startswith("streams.")}
-    assert dags.keys() == {"streams.verify", "streams.verify.deep", "streams.restore", "streams.drill"}
+    assert dags.keys() == {
+        "streams.verify",
+        "streams.verify.deep",
+        "streams.restore",
+        "streams.drill",
+        "streams.survey",
+    }
     assert type(dags["streams.verify"].timetable).__name__ == "CronTriggerTimetable"
     assert dags["streams.verify"].params["alert_at"] == 0.5
     schema = dags["streams.restore"].params.get_param("application").schema

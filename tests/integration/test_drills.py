@@ -311,7 +311,7 @@ def test_an_application_that_cannot_be_drilled_is_never_left_out(drilling: Drill
     put(
         Metastore(bootstrap_servers, drilling.command.settings["SERVICE_ID"], timeout_s=WAIT_S),
         definition,
-        {"counts": 1},
+        {"nowhere": 1},
     )
     scratch = ("--scratch", str(drilling.directory / "drills"), "--reserve-bytes", "0", "--parallel", "1")
     report = drilling.command.shown("drill", *scratch, code=10)

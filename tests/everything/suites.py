@@ -86,7 +86,7 @@ SUITES: tuple[Part, ...] = (
     _long(
         "faults/unit",
         *_directories("unit", "properties", "archive", "everything"),
-        paths=(*_directories("unit", "properties", "mutants", "everything"), "benchmarks"),
+        paths=(*_directories("unit", "properties", "mutants", "everything"), "benchmarks", "tests/ui/made_reports.py"),
     ),
     _long("faults/contract", "tests/contract", paths=("tests/contract",)),
     _long("faults/integration-a-l", "tests/integration/test_[a-l]*.py"),
@@ -113,7 +113,7 @@ SUITES: tuple[Part, ...] = (
     _long("interop/h-z", "tests/interop/test_kafka_streams_[h-z]*.py"),
     _long("spark/a-r", "tests/spark/test_[a-r]*.py"),
     _long("spark/s-z", "tests/spark/test_[s-z]*.py"),
-    _long("dags", "tests/dags", paths=(*AIRFLOW, "tests/dags", "docker-compose.yml")),
+    _long("dags", "tests/dags", paths=(*AIRFLOW, "tests/dags", "tests/ui/made_reports.py", "docker-compose.yml")),
     Part(
         "ui/browser",
         ("make", "ui"),

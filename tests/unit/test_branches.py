@@ -8,12 +8,11 @@ import textwrap
 from tests import branches
 
 #: Lower it with each change that allows it. The target is 0.20.
-MOST_A_LINE = 0.205
+MOST_A_LINE = 0.204
 #: Functions with too many branch nodes or lines. Remove one when it has become smaller, and add none.
 LARGE = {
     "recovery/tail.py replay_staged",
     "verification/kernels.py merge_rows",
-    "verification/live/verify.py _by_proof",
     "verification/proof/kernels.py take_records",
 }
 SOURCE = textwrap.dedent('''

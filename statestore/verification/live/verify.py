@@ -215,8 +215,7 @@ class _Watched:
         count = sum(len(each.rows) for each in proof.suspects.values())
         offset = min((_certain(each, found) for each in ranges if each), default=-1)
         contents = _contents_of(proof, found)
-        rows, not_judged = contents.store_rows, contents.not_judged
-        proves = seen.is_clean and 2 * not_judged <= rows > 0
+        proves = seen.is_clean and 2 * contents.not_judged <= contents.store_rows > 0
         positions = dict(zip(proof.prefixes, ranges, strict=True))
         below = [at for at, claim in found.claims.items() if positions.get(at) and positions[at][-1].last < claim]
         if another and (below or not proves):
@@ -231,24 +230,20 @@ class _Watched:
             more = self.judged.status is not Status.DIVERGED and len(differing) < count
             self._seen.append(seen)
             return _Judged(Status.DIVERGED, Action.BY_HAND, detail, contents, pending=more)
-        if seen.is_clean and not below and found.behind:
-            return _Judged(Status.UNCONFIRMED, Action.LATER, found.behind, contents, offset)
-        if seen.is_clean and not below and not proves:
-            why = f"{not_judged} of {rows} rows could not be judged, as no record in the changelog explains them"
-            why = why if rows else "the store has no rows on disk"
-            contents = contents.model_copy(update={"not_proven": why, "offsets": ()})
-            at = offset if not_judged < max(rows, 1) else None
-            return _Judged(Status.IN_USE, detail=f"not proven: {why}", contents=contents, offset=at)
         if seen.is_clean and not below:
-            return _Judged(Status.PROVEN, detail=unproven_keys(contents.unproven), contents=contents, offset=offset)
+            return _by_clean_proof(found, contents, offset, proves=proves)
         self._seen.append(seen)
-        confirmed_claims = [at for at in below if self._claimed.get(at, -1) > positions[at][-1].last]
+        return self._by_doubtful_proof(found, contents, count, {at: positions[at][-1] for at in below})
+
+    def _by_doubtful_proof(self, found: Look, contents: Contents, count: int, below: Mapping[int, Range]) -> _Judged:
+        """Judge rows that differ in one look; `below` has the positions that are lower than the files state."""
+        claimed = [at for at in below if self._claimed.get(at, -1) > below[at].last]
         self._claimed = {at: found.claims[at] for at in below}
-        if confirmed_claims:
-            return _with_wrong_claim(found.claims[confirmed_claims[0]], positions[confirmed_claims[0]], contents)
+        if claimed:
+            return _with_wrong_claim(found.claims[claimed[0]], below[claimed[0]], contents)
         if below:
-            stated, rows_at = found.claims[below[0]], positions[below[0]][-1].last
-            why = f"its files state offset {stated}, and its rows are those of offset {rows_at}"
+            at, position = next(iter(below.items()))
+            why = f"its files state offset {found.claims[at]}, and its rows are those of offset {position.last}"
         elif count:
             why = f"{count} rows are not those of the store's position in its changelog"
         else:
@@ -256,6 +251,20 @@ class _Watched:
         until = end_of(self._seen[0].log)
         said = f"{why}. A replay can cause this. A look after offset {until} is on disk confirms or refutes it"
         return _Judged(Status.UNCONFIRMED, Action.LATER, said, contents, pending=True)
+
+
+def _by_clean_proof(found: Look, contents: Contents, offset: int, *, proves: bool) -> _Judged:
+    """Judge rows of which none differs; `proves` if enough of them could be judged."""
+    if found.behind:
+        return _Judged(Status.UNCONFIRMED, Action.LATER, found.behind, contents, offset)
+    if proves:
+        return _Judged(Status.PROVEN, detail=unproven_keys(contents.unproven), contents=contents, offset=offset)
+    rows, not_judged = contents.store_rows, contents.not_judged
+    why = f"{not_judged} of {rows} rows could not be judged, as no record in the changelog explains them"
+    why = why if rows else "the store has no rows on disk"
+    contents = contents.model_copy(update={"not_proven": why, "offsets": ()})
+    at = offset if not_judged < max(rows, 1) else None
+    return _Judged(Status.IN_USE, detail=f"not proven: {why}", contents=contents, offset=at)
 
 
 def _by_global_proof(spec: StorePartitionSpec, proof: GlobalProof) -> _Judged:
@@ -286,10 +295,10 @@ def _by_global_proof(spec: StorePartitionSpec, proof: GlobalProof) -> _Judged:
     return _Judged(Status.IN_USE, detail=f"not proven: {why}", contents=contents)
 
 
-def _with_wrong_claim(stated: int, rows_at: Sequence[Range], contents: Contents) -> _Judged:
+def _with_wrong_claim(stated: int, rows_at: Range, contents: Contents) -> _Judged:
     """Judge a store whose files have stated an offset in two looks that its rows have in neither."""
-    detail = f"its files state offset {stated}, and its rows are those of offset {rows_at[-1].last}, in two looks"
-    return _Judged(Status.WRONG_OFFSET, Action.BY_HAND, f"{detail}; {_ADVICE}", contents, offset=rows_at[-1].last)
+    detail = f"its files state offset {stated}, and its rows are those of offset {rows_at.last}, in two looks"
+    return _Judged(Status.WRONG_OFFSET, Action.BY_HAND, f"{detail}; {_ADVICE}", contents, offset=rows_at.last)
 
 
 def _advice(spec: StorePartitionSpec, judged: _Judged) -> Advice | None:

@@ -16,7 +16,8 @@ DOC = """
 ### What it does
 Proves that stores can be restored, and measures how long that takes. Each drill restores a store partition into scratch
 space from the archive or the changelog, as onto an empty disk, compares every row with the changelog, and removes what
-it built. Live stores are not opened, and applications can keep running.
+it built. With the objective *suites*, it also runs the store's suite on the restored rows. Live stores are not opened,
+and applications can keep running.
 
 On its schedule, it covers the applications with objectives: in their definition, or, for a Kafka Streams application
 that the environment lists, in the file that STATESTORE_OBJECTIVES names. It drills the store partitions whose
@@ -33,7 +34,8 @@ Each application is one Spark job. Below *check*, each store partition has its o
   pauses, unless a retry cannot help.
 * **check**, one mapped task: an objective of this store partition is broken. The first words of its log say which:
   *never proven*, *proven too long ago*, *too slow*, *too old* (the snapshot that the restore started from), *unproven*
-  (restored, but not compared in full), or *failed* (it could not be restored, or its rows are wrong).
+  (restored, but not compared in full, or its suite was not run), or *failed* (it could not be restored, or its rows are
+  wrong or do not pass their suite).
 
 ### What to do
 *failed*: read the reason in the log, and act on it at once: a real restore would fail, too. *too slow*: publish

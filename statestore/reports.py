@@ -626,6 +626,7 @@ class ValidatedStore(_Row):
         default=0, description="rows for which the changelog no longer shows what they should be"
     )
     seconds: float = 0.0
+    suite_sha256: Text = Field(default="", description="SHA-256 of the suite's expectations")
     data_docs: Text | None = Field(default=None, description="page of this validation")
     verdict_file: Text | None = Field(default=None, description="this result as JSON, beside the Data Docs")
     plots: tuple[Text, ...] = ()
@@ -636,6 +637,10 @@ class ValidatedStore(_Row):
 DrillVerdict = Literal["proven", "too slow", "too old", "unproven", "failed", "not done"]
 #: Standing of a store partition by its last drills.
 DrillStanding = Literal["proven", "never proven", "proven too long ago", "too slow", "too old", "unproven", "failed"]
+
+
+#: Result of the suite of a restored store. `error`: an expectation could not be evaluated.
+SuiteVerdict = Literal["passed", "failed", "error", "not run"]
 
 
 class DrillRow(StorePartitionRow):
@@ -676,6 +681,14 @@ class DrillRow(StorePartitionRow):
     valid_until_ms: Int64 | None = Field(
         default=None, description="until when the last proof counts (proven_every); None: no limit, or no proof"
     )
+    suite: SuiteVerdict | None = Field(
+        default=None, description="result of the store's suite on the restored rows; None: no objective asks for it"
+    )
+    suite_expectations: Int64 = Field(default=0, description="expectations of the suite")
+    suite_failed: tuple[Text, ...] = Field(default=(), description="expectations that were not met")
+    suite_detail: Text = Field(default="", description="first rows that differ, or why the suite was not run")
+    suite_sha256: Text = Field(default="", description="SHA-256 of the suite's expectations")
+    suite_seconds: float = Field(default=0.0, description="validation by the suite, which a restore does not do")
     evidence: Int64 | None = Field(default=None, description="number of its document in the evidence")
     failure: Failure | None = Field(default=None, description="why this run's drill, or its evidence, is incomplete")
 

@@ -6,6 +6,7 @@ is an error.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -72,6 +73,13 @@ def title(expectation: Expectation | ExpectationConfiguration) -> str:
     """How an expectation is called in reports: its description, otherwise its type."""
     kind = expectation.type if isinstance(expectation, ExpectationConfiguration) else expectation.expectation_type
     return expectation.description or str(kind)
+
+
+def suite_sha256(suite: ExpectationSuite) -> str:
+    """Return a SHA-256 of the expectations, as JSON: it shows whether two validations had the same rules."""
+    rules = [expectation.configuration.to_json_dict() for expectation in suite.expectations]
+    content = [{name: value for name, value in rule.items() if name != "id"} for rule in rules]
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def value_schema_of(suite: ExpectationSuite) -> str | None:

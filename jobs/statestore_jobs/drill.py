@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from statestore import clock
@@ -51,6 +52,7 @@ def run(request: DrillRequest, settings: Settings, catalogue: Catalogue, run_id:
     defined = {found.name: found.objectives for found in applications if found.objectives is not None}
     archive = archive_of(settings, topics)
     how = how_to_drill(request, settings, run_id, defined)
+    how = replace(how, definitions={found.name: found for found in applications})
     report = run_drills(
         [store.model_copy(update={"archive": archive}) for store in stores],
         how,

@@ -1,4 +1,4 @@
-"""The program that judges stores which were built and are not in place yet (`statestore.rewrite.staged_validation`)."""
+"""The program that runs the suite of stores which are not live (`statestore.rewrite.staged_validation`)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Judge what the file that is named first says, and write the verdict into the second."""
+    """Run the suite that the request in the first file names, and write the result into the second."""
     from statestore_expectations.suites import suite_of
 
     from statestore.kafka.topics import Topics
-    from statestore.rewrite.staged_validation import StagedStores
-    from statestore_jobs.entry import spark_session
+    from statestore.rewrite.staged_validation import StagedStores, SuiteRun
+    from statestore_jobs.entry import exit_with_parent, spark_session
     from statestore_jobs.sources.register import register
     from statestore_jobs.store_validation import Judge
 
+    exit_with_parent()
     told, said = map(Path, sys.argv[1:])
     request = StagedStores.model_validate_json(told.read_text(encoding="utf-8"))
     store, settings = request.stores[0].store, request.settings
@@ -25,5 +26,8 @@ def main() -> None:
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
     judge = Judge(spark, topics, request.run_id, settings.data_docs_dir, settings.reports_dir)
     found = judge.store(request.application, request.stores, suite_of(request.application.name, store))
-    said.write_text(found.store.model_dump_json())
+    result = SuiteRun(store=found.store, retry="" if found.retry is None else str(found.retry))
+    content = said.with_suffix(".tmp")
+    content.write_text(result.model_dump_json(), encoding="utf-8")
+    content.replace(said)
     spark.stop()

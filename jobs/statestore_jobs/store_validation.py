@@ -24,6 +24,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from statestore_expectations.runner import Verdict, validate_store
+from statestore_expectations.suites import suite_sha256
 
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import RetryError, StateStoreError, of_os_error
@@ -112,6 +113,7 @@ class Judge:
             detail=verdict.detail,
             keys=sum(keys.values()),
             not_compared=0 if frames is None else frames.unknown,
+            suite_sha256=suite_sha256(suite),
             seconds=round(time.monotonic() - began, 3),
             data_docs=str(verdict.data_docs) if verdict.data_docs else None,
             verdict_file=str(path),

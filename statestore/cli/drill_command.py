@@ -109,6 +109,7 @@ def drill(
         named=bool(asked.stores or asked.partitions),
         evidence=evidence,
         objectives={**said, **_defined_objectives(chosen)},
+        definitions={found.name: found for found in chosen.defined},
     )
     report = run_drills(
         stores,

@@ -12,7 +12,7 @@ from statestore.kinds.known import BUILT_IN, is_built_in
 from statestore.model import check_name
 
 #: Fields that came later. While they say nothing they are left out, so that a catalogue is what it was before them.
-_CAME_LATER = frozenset({"supplier", "rocksdb_config_setter", "ttl_ms", "logged", "objectives"})
+_CAME_LATER = frozenset({"supplier", "rocksdb_config_setter", "ttl_ms", "logged", "objectives", "suites"})
 
 
 class Definition(BaseModel):

@@ -43,6 +43,8 @@ class RestoreObjectives(Definition):
         How old the snapshot that a restore starts from may be. A restore from the changelog alone has no such age.
     proven_every
         How old the last proof may be. A drill repeats a proof once half of this time has passed.
+    suites
+        A drill also runs the suite of the store on the restored rows, which must pass.
     budget
         Limits of the cost of drills.
     nodes
@@ -52,5 +54,6 @@ class RestoreObjectives(Definition):
     restorable_within: DurationMs | None = None
     not_older_than: DurationMs | None = None
     proven_every: DurationMs | None = None
+    suites: bool = Field(default=False, strict=True)
     budget: DrillBudget = DrillBudget()
     nodes: int | None = Field(default=None, ge=1, le=10_000)

@@ -75,7 +75,7 @@ def _summary(shown: Sequence[EvidenceDocument]) -> str:
 def _drills(shown: Sequence[EvidenceDocument]) -> str:
     columns = (
         *("document", "ended", "store partition", "verdict", "detail", "restored from", "changelog offsets"),
-        *("rows compared", "offsets proven", "restore, s", "objective, s", "digests", "run"),
+        *("rows compared", "offsets proven", "suite", "restore, s", "objective, s", "digests", "run"),
     )
     head = "".join(f"<th>{name}" for name in columns)
     return f"<h2>Drills</h2><table><tr>{head}{''.join(map(_row, shown))}</table>"
@@ -94,10 +94,17 @@ def _row(document: EvidenceDocument) -> str:
         f"<td class={good}>{document.verdict}<td>{escape(document.detail)}<td>{escape(source)}"
         f"<td>{escape(inputs.topic or '-')} {offsets}<br><code>{escape(inputs.topic_id or '')}</code>"
         f"<td class=number>{compared.rows:,} with {compared.log_rows:,}<td>{proven}"
+        f"<td>{escape(_suite(document))}"
         f"<td class=number>{document.measures.restore_ms / 1000:.3f}"
         f"<td class=number>{'-' if within is None else f'{within / 1000:.0f}'}<td>{digests}"
         f"<td>{escape(document.run.run_id)} {escape(document.run.dag_run_id or '')}"
     )
+
+
+def _suite(document: EvidenceDocument) -> str:
+    if (suite := document.suite) is None:
+        return "-"
+    return f"{suite.verdict}, {len(suite.failed)} of {suite.expectations} expectations not met"
 
 
 def _meaning(shown: Sequence[EvidenceDocument]) -> str:

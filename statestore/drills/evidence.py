@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from statestore.definitions.objectives import RestoreObjectives
 from statestore.drills.keys import PublicKey, SigningKey
 from statestore.errors import InputError
-from statestore.reports import DrillRow, DrillVerdict
+from statestore.reports import DrillRow, DrillVerdict, SuiteVerdict
 
 #: The digest that the first document names as the one before it.
 NOTHING_BEFORE = "0" * 64
@@ -54,6 +54,15 @@ class Compared(_Part):
     log_rows: int
     committed: int | None
     offsets: tuple[tuple[int, int], ...]
+
+
+class Suite(_Part):
+    """Result of the suite of the store on the restored rows; not in documents of version 1."""
+
+    verdict: SuiteVerdict
+    expectations: int
+    failed: tuple[str, ...]
+    detail: str
 
 
 class Measures(_Part):
@@ -97,7 +106,7 @@ class EvidenceDocument(_Part):
         SHA-256 of the public key that verifies the signature.
     """
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[1, 2] = 2
     application: str
     store: str
     task: str
@@ -110,11 +119,16 @@ class EvidenceDocument(_Part):
     objectives: dict[str, int]
     inputs: Inputs
     compared: Compared
+    suite: Suite | None = Field(default=None, description="None: no objective asked for it")
     measures: Measures
     digests: tuple[ContentDigest, ...]
     versions: dict[str, str]
     key_id: str = Field(pattern=r"^[0-9a-f]{64}$")
     signature: str = ""
+
+    def content(self) -> dict[str, Any]:
+        """Return all fields that a document of this version has."""
+        return self.model_dump(mode="json", exclude={"suite"} if self.schema_version == 1 else None)
 
     @property
     def label(self) -> str:
@@ -176,7 +190,8 @@ def document_of(row: DrillRow, run: Run, objectives: RestoreObjectives) -> Evide
             name: value
             for name in ("restorable_within", "not_older_than", "proven_every")
             if (value := getattr(objectives, name)) is not None
-        },
+        }
+        | ({"suites": 1} if objectives.suites else {}),
         inputs=Inputs(
             source=row.source,
             snapshot=row.snapshot,
@@ -188,6 +203,7 @@ def document_of(row: DrillRow, run: Run, objectives: RestoreObjectives) -> Evide
             records=row.records,
         ),
         compared=Compared(rows=row.rows, log_rows=row.log_rows, committed=row.committed, offsets=row.offsets),
+        suite=_suite(row),
         measures=Measures(
             fetch_ms=round(row.fetch_seconds * 1000),
             replay_ms=round(row.replay_seconds * 1000),
@@ -206,10 +222,19 @@ def document_of(row: DrillRow, run: Run, objectives: RestoreObjectives) -> Evide
     )
 
 
+def _suite(row: DrillRow) -> Suite | None:
+    if row.suite is None:
+        return None
+    return Suite(
+        verdict=row.suite, expectations=row.suite_expectations, failed=row.suite_failed, detail=row.suite_detail
+    )
+
+
 def _digests(row: DrillRow) -> list[ContentDigest]:
     found = [
         ("rows of the restored store, in their order", "SHA-256", row.rows_sha256),
         ("manifest of the snapshot, which names the SHA-256 of each file", "SHA-256", row.snapshot_sha256),
+        ("expectations of the suite", "SHA-256", row.suite_sha256),
         ("compared rows of the restored store", "XXH64", row.store_digest),
         ("compared rows of the changelog", "XXH64", row.log_digest),
     ]
@@ -225,7 +250,7 @@ def signed(document: EvidenceDocument, after: Head, key: SigningKey) -> bytes:
     placed = {"number": after.length + 1, "previous": after.sha256, "key_id": key.key_id, "signature": ""}
     document = document.model_copy(update=placed)
     signature = base64.b64encode(key.sign(_signed_text(document))).decode()
-    return _canonical(document.model_copy(update={"signature": signature}).model_dump(mode="json"))
+    return _canonical(document.model_copy(update={"signature": signature}).content())
 
 
 def digest_of(content: bytes) -> str:
@@ -246,8 +271,8 @@ def read_document(content: bytes) -> EvidenceDocument:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(map(str, first["loc"])) or "the document"
-        raise ValueError(f"it is no document of version 1: {where}: {first['msg']}") from None
-    if _canonical(document.model_dump(mode="json")) != content:
+        raise ValueError(f"it is no document of version 1 or 2: {where}: {first['msg']}") from None
+    if _canonical(document.content()) != content:
         raise ValueError("it is not the canonical text of its content")
     return document
 
@@ -267,7 +292,7 @@ def signature_problem(document: EvidenceDocument, keys: Mapping[str, PublicKey])
 
 
 def _signed_text(document: EvidenceDocument) -> bytes:
-    return _canonical(document.model_dump(mode="json", exclude={"signature"}))
+    return _canonical({name: value for name, value in document.content().items() if name != "signature"})
 
 
 def _canonical(content: dict[str, Any]) -> bytes:

@@ -23,12 +23,26 @@ from statestore.reports import DrillReport, DrillRow
 _log = logging.getLogger(__name__)
 _DAY_MS = 86_400_000
 _NAMES = ("run_id", "application", "store", "task", "verdict")
-_INTEGERS = ("drilled_ms", "start", "end", "committed", "records", "bytes", "rows", "log_rows", "evidence")
+_INTEGERS = (
+    "drilled_ms",
+    "start",
+    "end",
+    "committed",
+    "records",
+    "bytes",
+    "rows",
+    "log_rows",
+    "evidence",
+    "suite_expectations",
+)
 _NUMBERS = (
     *("snapshot_age_seconds", "fetch_seconds", "replay_seconds", "build_seconds", "check_seconds", "proof_seconds"),
-    *("seconds", "within_seconds"),
+    *("seconds", "within_seconds", "suite_seconds"),
 )
-_TEXTS = ("source", "snapshot", "topic", "topic_id", "detail", "rows_sha256", "snapshot_sha256")
+_TEXTS = (
+    *("source", "snapshot", "topic", "topic_id", "detail", "rows_sha256", "snapshot_sha256"),
+    *("suite", "suite_detail", "suite_sha256"),
+)
 #: Columns of every file; later versions only add some.
 SCHEMA = pa.schema(
     [

@@ -13,10 +13,12 @@ from typing import Any, Literal, NamedTuple
 
 from statestore import clock, kill_switch
 from statestore.archive.manifest import to_bytes
+from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.objectives import RestoreObjectives
 from statestore.drills.row_digest import rows_sha256
 from statestore.drills.scratch import bytes_to_keep_free, require_apart
 from statestore.drills.standing import CLOCK_TOLERANCE_MS
+from statestore.drills.suite import suite_problem, suite_result
 from statestore.errors import DiskSpaceError, RetryError, StateStoreError, of_os_error
 from statestore.kafka.connection_pool import keep_connections
 from statestore.objects.path import Location
@@ -54,6 +56,8 @@ class DrillSpec(NamedTuple):
         Bytes that stay free if scratch space is on the disk of the live stores; None: the default.
     progress
         Directory in which the restore says how far it is; None: nowhere.
+    definition
+        Definition of the application, which names the suites of its stores; None: not defined.
     """
 
     store: StorePartitionSpec
@@ -64,6 +68,7 @@ class DrillSpec(NamedTuple):
     mode: DrillMode = "auto"
     reserve: int | None = None
     progress: Location | None = None
+    definition: ApplicationDefinition | None = None
 
 
 def drill(spec: DrillSpec) -> DrillRow:
@@ -77,6 +82,7 @@ def drill(spec: DrillSpec) -> DrillRow:
         keep_free = bytes_to_keep_free(spec.scratch, spec.store.state_dir, spec.reserve)
         with scratch_directory(spec.scratch) as directory, keep_connections():
             row = _drilled(spec, row, emptied(spec.store, directory / "state"), keep_free)
+            row = _with_suite(spec, row, emptied(spec.store, directory / "state"), keep_free)
             kill_switch.reached("drill, proven, not removed")
     except (StateStoreError, OSError) as error:
         row = failed_drill(row, error)
@@ -154,6 +160,18 @@ def _drilled(spec: DrillSpec, row: DrillRow, there: StorePartitionSpec, keep_fre
     row = row.model_copy(update={"rows_sha256": rows_sha256(there)})
     row = row.model_copy(update={"proof_seconds": round(time.monotonic() - started, 3)})
     return _ended(row, *_judged(spec, row, restored, verified.status, verified.detail, verified.contents))
+
+
+def _with_suite(spec: DrillSpec, row: DrillRow, there: StorePartitionSpec, keep_free: int) -> DrillRow:
+    """Run the suite if an objective asks for it; a store that failed the drill is not looked at again."""
+    if not spec.objectives.suites or row.verdict in ("failed", "not done"):
+        return row
+    row = row.model_copy(update=suite_result(spec.definition, there, there.state_dir.parent, keep_free))
+    problem = suite_problem(row)
+    # Rows that break a rule are more urgent than rows that were not compared.
+    if problem is None or (problem[0] == "unproven" and row.verdict == "unproven"):
+        return row
+    return _ended(row, *problem)
 
 
 def _of_restore(there: StorePartitionSpec, restored: RestoreRow, bytes_: int) -> dict[str, Any]:

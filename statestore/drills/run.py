@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from statestore import clock
+from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.objectives import RestoreObjectives
 from statestore.drills.chain import Chain
 from statestore.drills.choosing import Chosen, choose_drills
@@ -74,6 +75,8 @@ class DrillRun:
         The store partitions were asked for by name.
     evidence
         None: evidence is not kept.
+    objectives, definitions
+        By application. An application without a definition has no known suites.
     """
 
     run: Run
@@ -86,6 +89,7 @@ class DrillRun:
     named: bool = False
     evidence: EvidenceKeeper | None = None
     objectives: Mapping[str, RestoreObjectives] = field(default_factory=dict)
+    definitions: Mapping[str, ApplicationDefinition] = field(default_factory=dict)
 
     def objectives_of(self, application: str) -> RestoreObjectives:
         """Return the objectives of an application; without any, every proof counts."""
@@ -146,7 +150,16 @@ def _drill_application(
     stores: Sequence[StorePartitionSpec], objectives: RestoreObjectives, how: DrillRun, drills: Drills, run: Runner
 ) -> tuple[list[DrillRow], EvidenceHead | None]:
     specs = [
-        DrillSpec(store, objectives, how.run.run_id, how.run_bytes, how.scratch, how.mode, how.reserve)
+        DrillSpec(
+            store,
+            objectives,
+            how.run.run_id,
+            how.run_bytes,
+            how.scratch,
+            how.mode,
+            how.reserve,
+            definition=how.definitions.get(store.application),
+        )
         for store in stores
     ]
     pasts = [drills.past(str(store.store_partition)) for store in stores]

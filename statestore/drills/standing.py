@@ -58,6 +58,8 @@ def standing_of(past: Past, objectives: RestoreObjectives, now_ms: int) -> tuple
         return "never proven", "no drill has proven it"
     if last.verdict not in PROVEN:
         return "failed" if last.verdict == "failed" else "unproven", last.detail
+    if objectives.suites and last.suite != "passed":
+        return "unproven", "its last drill did not run its suite"
     within, oldest, every = objectives.restorable_within, objectives.not_older_than, objectives.proven_every
     if within is not None and last.seconds * 1000 > within:
         return "too slow", f"the restore took {duration_text(last.seconds)}, the objective is {_text(within)}"

@@ -1,8 +1,8 @@
-"""Judging stores that were built and are not in place yet, by their suite, as `validate` judges those that are.
+"""Runs the suites of stores that are not live: staged ones, and those that a drill has restored.
 
-The library knows neither Spark nor Great Expectations, and the commit of a data source runs where there is no Spark
-session. So a program does it (`jobs/statestore_jobs/staged_validation.py`), with a session on this machine: it reads
-copies of the staged stores, with links to their tables, and their changelog.
+The library imports neither Spark nor Great Expectations, and the commit of a data source runs where there is no Spark
+session. So a program runs the suite (`jobs/statestore_jobs/staged_validation.py`), with a session on this machine. It
+reads the stores and their changelog. It reads copies of staged stores, with links to their tables.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
-from statestore.errors import InputError, StateStoreError
+from statestore.errors import InputError, RetryError, StateStoreError
 from statestore.formats.database_files import has_rows
 from statestore.packages import require_extra
 from statestore.partition.spec import StorePartitionSpec
@@ -31,8 +31,21 @@ _KEPT_VARIABLES = ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "SPAR
 _SPARK = "--master local[*] --conf spark.ui.enabled=false pyspark-shell"
 
 
+class SuiteRun(BaseModel):
+    """The result of the program.
+
+    Attributes
+    ----------
+    retry
+        Why the store could not be judged now; empty: it was judged, or a retry cannot help.
+    """
+
+    store: ValidatedStore
+    retry: str = ""
+
+
 class StagedStores(BaseModel):
-    """What the program is asked to judge."""
+    """The request to the program."""
 
     application: ApplicationDefinition
     stores: tuple[StorePartitionSpec, ...]
@@ -69,15 +82,7 @@ def require_valid(
     directory.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="validation-", dir=directory) as name:
         shown = [_shown(store, Path(name)) for store in stores]
-        told, said = Path(name) / "request", Path(name) / "verdict.json"
-        asked = StagedStores(application=application, stores=tuple(shown), settings=settings, run_id=run_id)
-        told.write_text(asked.model_dump_json(), encoding="utf-8")
-        command = [sys.executable, "-P", "-c", _PROGRAM, str(told), str(said)]
-        ran = subprocess.run(command, env=_environment(), stdin=subprocess.DEVNULL, capture_output=True, check=False)
-        if not said.exists():
-            lines = ran.stderr.decode(errors="replace").strip().splitlines()
-            raise StateStoreError(f"validation of the staged store failed: {' '.join(lines[-3:])}. Nothing was changed")
-        verdict = ValidatedStore.model_validate_json(said.read_text())
+        verdict = run_suite(application, shown, settings, run_id, Path(name))
     if verdict.verdict != "passed":
         failed = ", ".join(verdict.failed_expectations)
         raise InputError(
@@ -85,6 +90,48 @@ def require_valid(
             f"{'; '.join(filter(None, [failed, verdict.detail]))}. Data Docs: {verdict.data_docs}. Nothing was changed"
         )
     return verdict
+
+
+def run_suite(
+    application: ApplicationDefinition,
+    stores: Sequence[StorePartitionSpec],
+    settings: Settings,
+    run_id: str,
+    directory: Path,
+) -> ValidatedStore:
+    """Run the suite of a store that is not in use, and return its result.
+
+    Parameters
+    ----------
+    directory
+        Where Spark and this function write. The caller removes it.
+
+    Raises
+    ------
+    MissingExtraError
+        If Spark or Great Expectations is not installed.
+    RetryError
+        If the store could not be judged now, because Kafka did not answer.
+    StateStoreError
+        If the program ended without a result.
+    """
+    require_extra("validate", "running the suite of a store")
+    told, said = directory / "request", directory / "verdict.json"
+    asked = StagedStores(application=application, stores=tuple(stores), settings=settings, run_id=run_id)
+    told.write_text(asked.model_dump_json(), encoding="utf-8")
+    command = [sys.executable, "-P", "-c", _PROGRAM, str(told), str(said)]
+    environment = {**_environment(), "SPARK_LOCAL_DIRS": str(directory / "spark")}
+    ran = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if not said.exists():
+        lines = ran.stderr.decode(errors="replace").strip().splitlines()
+        raise StateStoreError(
+            f"{application.name}/{stores[0].store.name}: the program that runs its suite failed: "
+            f"{' '.join(lines[-3:])}. Nothing was changed"
+        )
+    found = SuiteRun.model_validate_json(said.read_text(encoding="utf-8"))
+    if found.retry:
+        raise RetryError(found.retry)
+    return found.store
 
 
 def _environment() -> dict[str, str]:

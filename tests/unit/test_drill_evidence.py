@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -249,6 +250,42 @@ def test_what_is_no_head_is_refused(text: str) -> None:
 def _files(chain: Chain) -> list[Path]:
     assert isinstance(chain.directory, Path)
     return sorted(chain.directory.glob("*.json"))
+
+
+#: Two documents of an earlier version, with their public key.
+VERSION_1 = Path(__file__).parent / "evidence_version_1"
+
+
+@pytest.mark.behaviour("D8")
+def test_documents_of_version_1_still_verify_and_new_ones_follow_them(tmp_path: Path, keys: Keys) -> None:
+    chain = Chain(tmp_path / "evidence", "shop")
+    shutil.copytree(VERSION_1, str(chain.directory), ignore=shutil.ignore_patterns("*.pub"))
+    old, new = public_key(VERSION_1 / "key.pub"), public_key(keys.public)
+    found = chain.verify([old], chain.head())
+    assert (found.problems, [document.schema_version for document in found.documents]) == ((), [1, 1])
+    added = row(2).model_copy(update={"suite": "passed", "suite_expectations": 7, "suite_sha256": "ef" * 32})
+    head = chain.append(document_of(added, Run(run_id="run"), OBJECTIVES), signer(), found.head)
+    found = chain.verify([old, new], head)
+    assert (found.problems, [document.schema_version for document in found.documents]) == ((), [1, 1, 2])
+    page = auditor_page("shop", found, head, "the command topic", 0, 1_800_000_000_000)
+    assert "passed, 0 of 7 expectations not met" in page
+
+
+@pytest.mark.behaviour("D8")
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_result_of_a_suite_cannot_be_added_or_removed(tmp_path: Path, keys: Keys, version: int) -> None:
+    chain = Chain(tmp_path / "evidence", "shop")
+    failed = row(0).model_copy(update={"verdict": "failed", "suite": "failed", "suite_failed": ("a rule",)})
+    chain.append(document_of(failed, Run(run_id="run"), OBJECTIVES), signer(), Head())
+    (path,) = _files(chain)
+    content = json.loads(path.read_bytes() if version == 2 else next(VERSION_1.glob("*01.json")).read_bytes())
+    result = {"verdict": "passed", "expectations": 1, "failed": [], "detail": ""}
+    forged = [{**content, "suite": result}, {**content, "suite": None}, {**content, "schema_version": 3 - version}]
+    forged += [{name: value for name, value in content.items() if name != "suite"}] if version == 2 else []
+    public = [public_key(keys.public), public_key(VERSION_1 / "key.pub")]
+    for each in forged:
+        path.write_bytes(json.dumps(each, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode())
+        assert chain.verify(public, chain.head()).problems, each
 
 
 def _digest(chain: Chain, number: int) -> str:

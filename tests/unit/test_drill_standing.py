@@ -38,6 +38,27 @@ def report(rows: list[DrillRow], problem: str = "") -> DrillReport:
     return DrillReport(**names, rows=tuple(shown), evidence=(head,))
 
 
+@pytest.mark.behaviour("D8")
+@pytest.mark.parametrize(
+    ("suite", "standing"),
+    [("passed", "proven"), (None, "unproven"), ("not run", "unproven"), ("error", "unproven")],
+)
+def test_an_objective_of_suites_holds_only_if_the_last_drill_passed_them(suite: Any, standing: str) -> None:
+    objectives = OBJECTIVES.model_copy(update={"suites": True})
+    found = past(suite=suite)
+    assert standing_of(found, OBJECTIVES, NOW_MS)[0] == "proven"
+    assert standing_of(found, objectives, NOW_MS)[0] == standing
+    assert bool(choose_drills([found], objectives, NOW_MS, lambda at: 1).drilled) is (standing != "proven")
+
+
+def test_the_history_keeps_the_result_of_a_suite(tmp_path: Path) -> None:
+    found = row(suite="passed", suite_sha256="ab" * 32, suite_expectations=5)
+    write_drill_history(tmp_path, report([found]))
+    last = Drills(read_drill_history(tmp_path), NOW_MS).past(found.label).last
+    assert last is not None
+    assert (last.suite, last.suite_sha256, last.suite_expectations) == ("passed", "ab" * 32, 5)
+
+
 @pytest.mark.parametrize(
     ("found", "standing"),
     [

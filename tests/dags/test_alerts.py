@@ -11,7 +11,7 @@ import pytest
 from airflow.sdk.bases.notifier import BaseNotifier
 from statestore_dags.alerts import problem
 
-from statestore.reports import Action, Status, VerifyReport, VerifyRow
+from statestore.reports import Action, DrillReport, DrillRow, Status, VerifyReport, VerifyRow
 from tests.dags.mail import mail_server
 
 HEAD = {"run_id": "r", "applications": ("flight-delays",), "started_ms": 0, "finished_ms": 1}
@@ -90,6 +90,31 @@ def test_a_run_that_fails_sends_one_mail_that_names_what_is_wrong(runner, tell, 
     said = message.get_body().get_content()
     assert "2 of 3 rows" in said
     assert "flight-delays/aircraft/0_1: CORRUPT, action: full" in said
+
+
+#: Standing of a store partition with a broken objective, and the words of its detail.
+BROKEN = {
+    "never proven": "no drill has proven it",
+    "proven too long ago": "the last proof is 8 d old, the objective is 7 d",
+    "too slow": "the restore took 16 min, the objective is 15 min",
+    "failed": "it could not be restored",
+}
+
+
+@pytest.mark.long
+@pytest.mark.behaviour("D4")
+def test_an_alert_names_each_broken_objective_of_a_drill(runner, told, tell):
+    rows = [
+        DrillRow(application="shop", store="orders", task=f"0_{number}", standing=standing, detail=detail)
+        for number, (standing, detail) in enumerate([*BROKEN.items(), ("proven", "")])
+    ]
+    runner.run("drill", report=DrillReport(**{**HEAD, "applications": ("shop",)}, rows=tuple(rows)))
+    tell()
+    text = told.read_text()
+    assert "4 of 5 rows" in text
+    for number, (standing, detail) in enumerate(BROKEN.items()):
+        assert f"shop/orders/0_{number}: {standing}. {detail}" in text
+    assert "shop/orders/0_4" not in text
 
 
 def test_a_run_that_fails_without_a_report_says_so(runner, told, tell):

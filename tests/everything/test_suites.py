@@ -41,10 +41,10 @@ def marked(test_file: str) -> Iterator[frozenset[str]]:
         yield frozenset(name for name, there in chosen.items() if there)
 
 
-@pytest.mark.parametrize("test_file", TEST_FILES)
-def test_each_test_of_a_file_is_in_one_part_whatever_its_markers(test_file: str) -> None:
-    found = {tuple(sorted(markers)): running(test_file, markers) for markers in marked(test_file)}
-    assert {markers: parts for markers, parts in found.items() if len(parts) != 1} == {}
+def test_each_test_is_in_one_part_whatever_its_markers() -> None:
+    cases = ((file, markers) for file in TEST_FILES for markers in marked(file))
+    found = {(file, *sorted(markers)): running(file, markers) for file, markers in cases}
+    assert {case: parts for case, parts in found.items() if len(parts) != 1} == {}
 
 
 class Collected:

@@ -31,6 +31,8 @@ from test_kafka_streams_compatibility import (
 from statestore.reports import Status, VerifyRow
 from tests.interop.compatibility import GUARANTEES, NOT_KILLED, TRANSACTIONAL, Column
 
+pytestmark = pytest.mark.long  # another version of Kafka Streams is fetched
+
 #: pytest finds the fixture by this name.
 __all__ = ["filled"]
 

@@ -26,6 +26,8 @@ from statestore.reports import Status
 from statestore.verification.options import VerifyOptions
 from tests.integration.broker import T0, create_topic, produce, unique
 
+pytestmark = pytest.mark.long  # three drawn applications
+
 SEED = int(os.environ.get("FAULTS_SEED", "1"))
 #: Draws, and applications in each: 200 in all with `make faults`, and the first draw with `make test`.
 DRAWS, EACH = 50, 4

@@ -17,6 +17,8 @@ from statestore.model import changelog_topic
 from tests.integration.broker import T0
 from tests.integration.restored import restored_here
 
+pytestmark = pytest.mark.long  # Kafka Streams runs meanwhile
+
 STORE = Store("totals")
 
 

@@ -29,6 +29,8 @@ from statestore.verification.options import Depth, VerifyOptions
 from tests.integration.broker import T0
 from tests.integration.restored import restored_here
 
+pytestmark = pytest.mark.long  # Kafka Streams is started several times
+
 HEADERS = StoreFormat.HEADERS
 STORES = [
     Store("noted", format=HEADERS),

@@ -12,6 +12,8 @@ from shared_state import T0, SharedState
 from statestore.errors import StoreUncleanError
 from statestore.formats.offsets import STATUS_OPEN
 
+pytestmark = pytest.mark.long  # Kafka Streams is killed
+
 PART = StorePartition("store")
 #: Much more than the memtables hold.
 UNCOMMITTED = [Command("store", b"uncommitted %d" % number, b"x" * 10_000, T0) for number in range(100)]

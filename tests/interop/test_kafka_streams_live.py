@@ -34,6 +34,8 @@ from statestore.verification.live.verify import verify_live
 from statestore.verification.options import VerifyOptions
 from tests.integration.broker import produce, wait_for
 
+pytestmark = pytest.mark.long  # Kafka Streams writes meanwhile
+
 STORES = [
     Store("plain"),
     Store("ts", format=StoreFormat.TIMESTAMPED),

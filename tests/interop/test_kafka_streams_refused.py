@@ -30,6 +30,8 @@ from statestore.verification.options import Depth, VerifyOptions
 from tests.integration.broker import T0
 from tests.integration.restored import restored_here
 
+pytestmark = pytest.mark.long  # Kafka Streams is started several times
+
 KNOWN = [
     Store("closed-sessions", "session", layout="time-ordered"),
     Store("closed-sliding", "window", layout="sliding"),

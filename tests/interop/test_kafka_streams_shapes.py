@@ -32,6 +32,8 @@ from statestore.kafka.topics import Topics
 from tests.integration.broker import T0, create_topic, produce
 from tests.integration.restored import restored_here
 
+pytestmark = pytest.mark.long  # Kafka Streams prints its topologies
+
 START = T0 - T0 % 60_000
 
 

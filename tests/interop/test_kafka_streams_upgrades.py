@@ -21,6 +21,8 @@ from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY, TIMESTAMPED_C
 from statestore.model import StoreFormat
 from statestore.stores.api import Windowed
 
+pytestmark = pytest.mark.long  # Kafka Streams is started several times
+
 PLAIN = [Store("counts"), Store("windows", "window"), Store("twice", "window", duplicates=True)]
 TIMESTAMPED = [replace(store, format=StoreFormat.TIMESTAMPED) for store in PLAIN]
 #: Kafka Streams has no timestamped session store, so this one is upgraded by us alone.

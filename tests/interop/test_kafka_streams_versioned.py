@@ -35,6 +35,8 @@ from tests.integration.broker import T0
 from tests.integration.restored import restored_here
 from tests.spark.store_files import read
 
+pytestmark = pytest.mark.long  # Kafka Streams is started several times
+
 MINUTE = 60_000
 RETENTION_MS = 10 * MINUTE
 KEYS = (b"k", b"k\0", *(b"key-%02d" % number for number in range(8)))

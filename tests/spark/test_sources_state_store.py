@@ -264,7 +264,7 @@ def test_a_key_and_a_range_of_keys_are_sought_and_not_filtered(tmp_path: Path, r
     assert rows_read["rows"] == 1 + 3 + 2
 
 
-@pytest.mark.short_for("window", "session")
+@pytest.mark.short_for("ts-window", "ts-session")
 @pytest.mark.parametrize("definition", ALL_STORES, ids=lambda definition: definition.name)
 def test_ranges_give_the_rows_that_a_filter_would(tmp_path: Path, definition: StoreDefinition) -> None:
     files = _filled(tmp_path, definition)

@@ -403,6 +403,7 @@ class VerifyRow(StorePartitionRow):
         description="since when, and why, a user acknowledges that it is not judged; empty: not acknowledged",
     )
     live: bool = Field(default=False, description="whether the store was read while it was, or could be, in use")
+    host: Text | None = Field(default=None, description="of a store in use: the machine or pod that read its files")
     disk_offset: Int64 | None = Field(
         default=None,
         description="of a store in use: last changelog offset that its files have, proven from the rows or as the "

@@ -150,20 +150,19 @@ def _proven(
         return f"several partitions have {proof.shared} keys in common"
     if not proof.is_prefix:
         return "its rows are not those of any offsets"
-    found, unproven = [], 0
+    found = []
     for partition, prefix in proof.prefixes.items():
         committed = next_offsets.get(partition)
         claim = max(logs[partition].start, committed or 0) - 1
         if prefix.offsets[-1].last < claim:
             return f"the rows of {partition} end at offset {prefix.offsets[-1].last}, before its committed offset"
         found += [(partition.partition, first, last) for first, last in prefix.offsets]
-        unproven += prefix.doubts.count_at(prefix.offsets[-1].last)
     rows, digest = proof.digest.rows, proof.digest.hexdigest()
     return Contents(
         store_rows=rows,
         log_rows=rows,
         equal=rows,
-        unproven=unproven,
+        unproven=proof.unproven,
         store_digest=digest,
         log_digest=digest,
         partition_offsets=tuple(found),

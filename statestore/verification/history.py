@@ -95,6 +95,7 @@ SCHEMA = pa.schema(
         pa.field("disk_offset", pa.int64()),
         pa.field("disk_lag", pa.int64()),
         pa.field("kill_risk", pa.string()),
+        pa.field("host", pa.string()),
     ]
 )
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from socket import gethostname
 
 import pytest
 
@@ -86,7 +87,7 @@ def test_a_store_in_use_is_proven_and_one_that_writes_on_stays_so(application: A
             writer.write([(b"k%02d" % at, b"w%d" % at), (b"new%d" % at, b"x")])
             (row,) = verify_live([application.store_spec()], DEEP)
             assert (row.status, row.action, row.live, row.keys) == (Status.PROVEN, Action.NONE, True, 101 + at)
-            assert (row.disk_lag, row.kill_risk) == (0, "")
+            assert (row.disk_lag, row.kill_risk, row.host) == (0, "", gethostname())
 
 
 def test_the_report_says_how_far_the_disk_is_behind(application: Application) -> None:

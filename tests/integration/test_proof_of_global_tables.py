@@ -11,6 +11,7 @@ from statestore.formats.timestamped_value import encode
 from statestore.partition.spec import GLOBAL_TASK, StorePartitionSpec
 from statestore.reports import Contents, Status, VerifyRow
 from statestore.statedir.lock import locked
+from statestore.statedir.record import StoreRecord
 from statestore.stores.open import open_key_value_store
 from statestore.stores.rocksdb import RocksDB
 from statestore.verification.global_stores import logs_of, verify_global
@@ -112,3 +113,29 @@ def test_a_global_table_is_proven_while_it_is_in_use(table: StorePartitionSpec) 
     assert (found.status, "processor" in found.detail) == (Status.IN_USE, True)
     (found,) = verify_live([table.model_copy(update={"global_kind": "processor"})], options)
     assert (found.status, found.detail) == (Status.IN_USE, "not proven: a processor fills it")
+
+
+def test_a_global_table_in_use_whose_topic_was_recreated_is_not_judged(table: StorePartitionSpec) -> None:
+    options = VerifyOptions("deep", confirm_within_s=0)
+    table.paths.record(table.store.name).parent.mkdir(parents=True, exist_ok=True)
+    table.paths.record(table.store.name).write_text(StoreRecord(topic_id="earlier", caught_up_ms=1).model_dump_json())
+    assert verify_live([table], options)[0].status is Status.PROVEN, "its rows are those of the new topic, too"
+    rewrite(table, {b"other": encode(b"1", T0)})
+    (found,) = verify_live([table], options)
+    assert (found.status, "topic earlier" in found.detail) == (Status.UNCONFIRMED, True)
+    assert found.contents is not None
+    assert (found.contents.partition_offsets, "topic earlier" in found.contents.not_proven) == ((), True)
+
+
+def test_a_global_table_whose_topic_is_recreated_during_a_look_is_not_judged(table: StorePartitionSpec) -> None:
+    rewrite(table, {b"other": encode(b"1", T0)})
+    assert table.changelog is not None
+    before = table.model_copy(update={"changelog": table.changelog.model_copy(update={"topic_id": "earlier"})})
+    (found,) = verify_live([before], VerifyOptions("deep", confirm_within_s=0))
+    assert (found.status, "topic earlier" in found.detail) == (Status.UNCONFIRMED, True)
+
+
+def test_a_global_table_in_use_without_rows_is_not_proven(table: StorePartitionSpec) -> None:
+    rewrite(table, dict.fromkeys((b"a", b"b", b"c")))
+    (found,) = verify_live([table], VerifyOptions("deep", confirm_within_s=0))
+    assert (found.status, "no rows" in found.detail) == (Status.IN_USE, True)

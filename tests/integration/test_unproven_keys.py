@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from statestore.formats.timestamped_value import encode
+from statestore.partition.spec import GLOBAL_TASK
 from statestore.reports import Status
 from statestore.statedir.lock import locked
+from statestore.stores.open import open_key_value_store
+from statestore.stores.rocksdb import RocksDB
 from statestore.verification.live.verify import verify_live
 from statestore.verification.options import VerifyOptions
 from tests.integration import broker
@@ -50,8 +54,24 @@ def test_unproven_keys_are_counted_and_a_store_at_the_end_has_none(compacted: Ap
     assert row.status is Status.PROVEN
     assert row.contents is not None
     assert row.contents.unproven == 2
+    assert_unproven_in_global_table(compacted)
     compacted.restore("tail")
     found = compacted.verify("deep")
     assert found.status is Status.OK
     assert found.contents is not None
     assert (found.contents.unproven, found.detail) == (0, "")
+
+
+def assert_unproven_in_global_table(compacted: Application) -> None:
+    """Check that a global table in use, with the same topic and rows, has as many unproven keys."""
+    spec = compacted.store_spec(task=GLOBAL_TASK, owned=False, global_kind="table", global_said=True)
+    times = {record.key: record.timestamp for record in consume(compacted.servers, compacted.changelog)[0][:3]}
+    open_key_value_store(spec.store, spec.live).close()
+    with RocksDB(spec.live, spec.store.values.column_families) as database:
+        rows = {b"k": b"1", b"a": b"2", b"b": b"1"}
+        family = spec.store.values.column_families[0]
+        database.write({family: {key: encode(value, times[key]) for key, value in rows.items()}})
+        database.sync()
+    (row,) = verify_live([spec], VerifyOptions("deep", confirm_within_s=0))
+    assert row.contents is not None
+    assert (row.status, row.contents.unproven, "2 keys are unproven" in row.detail) == (Status.PROVEN, 2, True)

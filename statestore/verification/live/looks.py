@@ -132,6 +132,9 @@ def _look(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) ->
             used = spec.segments_used({each.start: each.database for each in opened})
             if not spec.store.logged:
                 return _read(spec, used, found, options, cluster)
+            record = read_record(spec.paths, spec.store.name)
+            if record is not None and spec.changelog is not None:
+                found = found._replace(another_topic=change_of_topic(record.topic_id, spec.changelog.topic_id))
             if not spec.origin.has_partition_of_task:
                 return _look_at_global(spec, used, found, options, cluster)
             claims = _claims(spec, used)
@@ -140,9 +143,6 @@ def _look(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) ->
                 committed=max(claims.values(), default=None),
                 log=cluster.log_ranges([spec])[spec.partition],
             )
-            record = read_record(spec.paths, spec.store.name)
-            if record is not None and spec.changelog is not None:
-                found = found._replace(another_topic=change_of_topic(record.topic_id, spec.changelog.topic_id))
             if older and not is_another_store(spec, record):
                 said = f"an older copy of its files was put back: {'; '.join(older)}"
                 if bounds_apply(spec, record, found.committed):

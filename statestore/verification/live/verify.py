@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
+from socket import gethostname
 from time import monotonic, sleep
 from types import MappingProxyType
 from typing import NamedTuple
@@ -44,6 +45,7 @@ _log = logging.getLogger(__name__)
 #: Pauses between two looks at the same store (s); the last one repeats.
 _PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 _ADVICE = "stop the application, then verify"
+_NO_ROWS = "the store has no rows on disk"
 _MARKERS = 2
 #: Longest time (s) without a directory of a task that moves, or whose store was wiped.
 _GONE_S = 60.0
@@ -121,6 +123,7 @@ class _Watched:
             depth=self._options.depth,
             topic_id=spec.changelog.topic_id if spec.changelog else None,
             live=True,
+            host=gethostname(),
             seconds=round(monotonic() - self._began, 3),
         )
         if found is None or judged.status is Status.LOCKED:
@@ -184,7 +187,8 @@ class _Watched:
             return _Judged(Status.CORRUPT, Action.BY_HAND, detail)
         self._damaged = 0
         if found.global_proof is not None:
-            return _by_global_proof(spec, found.global_proof)
+            another = found.another_topic or ("" if found.global_proof.may_be_prefix else self._topic_since())
+            return _by_global_proof(spec, found.global_proof, another)
         if found.committed is not None and found.committed >= end_of(found.log):
             detail = (
                 f"its files have offset {found.committed}, but its changelog ends at {end_of(found.log)}; {_ADVICE}"
@@ -220,8 +224,7 @@ class _Watched:
         below = [at for at, claim in found.claims.items() if positions.get(at) and positions[at][-1].last < claim]
         if another and (below or not proves):
             contents = contents.model_copy(update={"not_proven": another, "offsets": ()})
-            said = f"{another}. Its rows are not those of the topic that is there now, and are not judged; {_ADVICE}"
-            return _Judged(Status.UNCONFIRMED, Action.LATER, said, contents)
+            return _Judged(Status.UNCONFIRMED, Action.LATER, _of_another_topic(another), contents)
         if differing:
             named = _named(spec, [suspect for _, suspect in differing], found, self._options)
             contents = _with_differing(contents, [suspect for _, suspect in differing], named)
@@ -261,20 +264,27 @@ def _by_clean_proof(found: Look, contents: Contents, offset: int, *, proves: boo
         return _Judged(Status.PROVEN, detail=unproven_keys(contents.unproven), contents=contents, offset=offset)
     rows, not_judged = contents.store_rows, contents.not_judged
     why = f"{not_judged} of {rows} rows could not be judged, as no record in the changelog explains them"
-    why = why if rows else "the store has no rows on disk"
+    why = why if rows else _NO_ROWS
     contents = contents.model_copy(update={"not_proven": why, "offsets": ()})
     at = offset if not_judged < max(rows, 1) else None
     return _Judged(Status.IN_USE, detail=f"not proven: {why}", contents=contents, offset=at)
 
 
-def _by_global_proof(spec: StorePartitionSpec, proof: GlobalProof) -> _Judged:
-    """Judge a global table by the offsets of its topic's partitions. Keys that several of them have do not count."""
+def _by_global_proof(spec: StorePartitionSpec, proof: GlobalProof, another: str) -> _Judged:
+    """Judge a global table by the offsets of its topic's partitions. Keys that several of them have do not count.
+
+    Parameters
+    ----------
+    another
+        How the topic has changed since the table was recorded; empty if it has not.
+    """
     rows, digest = proof.digest.rows, proof.digest.hexdigest()
     contents = Contents(
         store_rows=rows,
         log_rows=rows,
         equal=max(rows - proof.shared, 0),
         not_judged=proof.shared,
+        unproven=proof.unproven,
         store_digest=digest,
         partition_offsets=tuple(
             (partition.partition, first, last)
@@ -282,17 +292,26 @@ def _by_global_proof(spec: StorePartitionSpec, proof: GlobalProof) -> _Judged:
             for first, last in prefix.offsets
         ),
     )
+    if proof.may_be_prefix and 2 * proof.shared <= rows > 0:
+        return _Judged(Status.PROVEN, detail=unproven_keys(proof.unproven), contents=contents)
+    unplaced = contents.model_copy(update={"partition_offsets": ()})
+    if another:
+        unplaced = unplaced.model_copy(update={"not_proven": another})
+        return _Judged(Status.UNCONFIRMED, Action.LATER, _of_another_topic(another), unplaced)
     if not proof.may_be_prefix:
         why = "its rows are not those of any offsets of its topic"
         if spec.global_kind == "table":
             return _Judged(Status.UNCONFIRMED, Action.LATER, why, contents, pending=True)
         why = f"{why}, so it may be filled by a processor"
-    elif 2 * proof.shared > rows:
+    elif rows:
         why = f"{proof.shared} of its keys are in several partitions of its topic"
     else:
-        return _Judged(Status.PROVEN, contents=contents)
-    contents = contents.model_copy(update={"not_proven": why, "partition_offsets": ()})
-    return _Judged(Status.IN_USE, detail=f"not proven: {why}", contents=contents)
+        why = _NO_ROWS
+    return _Judged(Status.IN_USE, detail=f"not proven: {why}", contents=unplaced.model_copy(update={"not_proven": why}))
+
+
+def _of_another_topic(another: str) -> str:
+    return f"{another}. Its rows are not those of the topic that is there now, and are not judged; {_ADVICE}"
 
 
 def _with_wrong_claim(stated: int, rows_at: Range, contents: Contents) -> _Judged:

@@ -57,6 +57,11 @@ class GlobalProof(NamedTuple):
         """True if all rows are those of their partitions' records, also of open transactions, at some offsets."""
         return not self.without_record and all(found.is_prefix for found in self.prefixes.values())
 
+    @property
+    def unproven(self) -> int:
+        """Number of keys that compaction leaves unproven at the last offsets that the rows equal."""
+        return sum(found.doubts.count_at(found.offsets[-1].last) for found in self.prefixes.values() if found.offsets)
+
 
 def prove_global(
     spec: StorePartitionSpec, logs: Mapping[TopicPartition, LogRange], options: VerifyOptions, place: Database

@@ -404,6 +404,22 @@ def test_a_store_that_is_gone_is_reported_after_two_looks(
     assert verify_live([spec], VerifyOptions("deep", confirm_within_s=30))[0].status is Status.PROVEN
 
 
+def test_a_store_that_is_replaced_during_a_look_does_not_end_the_run(bootstrap_servers: str, tmp_path: Path) -> None:
+    store = ALL_STORES["window"]
+    application = logged(bootstrap_servers, tmp_path, store, changes(store, 200, seed=1))
+    application.restore("full")
+    spec = application.store_spec()
+
+    def replace_store(_: int) -> None:
+        if spec.live.exists():  # as a killed application of Kafka Streams does at its next start
+            spec.live.rename(tmp_path / "gone")
+
+    (row,) = verify_live([spec], replace(DEEP, pace=replace_store))
+    assert (row.status, row.action) == (Status.LOCKED, Action.LATER)
+    (tmp_path / "gone").rename(spec.live)
+    assert verify_live([spec], DEEP)[0].status is Status.PROVEN
+
+
 def test_a_damaged_block_is_reported_after_two_looks(application: Application, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = application.store_spec()
     file = max(spec.live.glob("*.sst"), key=lambda path: path.stat().st_size)

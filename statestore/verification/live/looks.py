@@ -17,7 +17,13 @@ import numpy as np
 from statestore.discovery.links import undisturbed
 from statestore.discovery.opening import Opened, close_all, open_databases
 from statestore.discovery.store_directory import LiveStore
-from statestore.errors import StateStoreError, StoreBehindLogStartError, StoreCorruptedError, unreadable_is_damaged
+from statestore.errors import (
+    StateStoreError,
+    StoreBehindLogStartError,
+    StoreCorruptedError,
+    UnknownStoreError,
+    unreadable_is_damaged,
+)
 from statestore.formats.database_files import files_with_rows
 from statestore.kafka.topics import LogRange
 from statestore.partition.inspection import damaged_file
@@ -154,6 +160,10 @@ def _look(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) ->
         log = cluster.log_ranges([spec])[spec.partition] if spec.store.logged else found.log
         damage = _without_views(str(error), opened)
         return found._replace(log=log, damage=damage, file=damaged_file(StoreCorruptedError(damage), spec.live))
+    except FileNotFoundError as error:
+        if error.filename is None or not Path(error.filename).is_relative_to(spec.live):
+            raise
+        raise UnknownStoreError(f"{spec.live} was removed or replaced during the look: {error}") from error
     except StateStoreError as error:
         raise type(error)(_without_views(str(error), opened)) from error
     finally:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from airflow.sdk import DAG
 from statestore_dags.every_dag import every_dag, in_each_environment
-from statestore_dags.form import application_field, field
+from statestore_dags.form import field, store_fields
 from statestore_dags.schedules import schedule
 from statestore_dags.steps import job_steps
-from statestore_dags.suggestions import suggested_stores
 
 from statestore.environments import Environment
 from statestore.requests.drill import DrillRequest
@@ -53,12 +52,11 @@ def _dag(environment: Environment) -> None:
         catchup=False,
         **every_dag(),
         params={
-            "application": application_field(
+            **store_fields(
+                DrillRequest,
                 "The application to drill. Blank: all applications with objectives, or all if none has any.",
                 without_definition=True,
             ),
-            "stores": field(DrillRequest, "stores", **suggested_stores()),
-            "partitions": field(DrillRequest, "partitions", description="Such as [0, 3]. Blank: all partitions."),
             "mode": field(
                 DrillRequest,
                 "mode",

@@ -5,11 +5,10 @@ from __future__ import annotations
 from airflow.sdk import DAG, Param
 from statestore_dags.approval import always_wanted, approve
 from statestore_dags.every_dag import BY_HAND, every_dag, in_each_environment
-from statestore_dags.form import application_field, field
+from statestore_dags.form import field, store_fields
 from statestore_dags.restores import MOST_RUNS
 from statestore_dags.row_summaries import wants_validation
 from statestore_dags.steps import job_steps, trigger_once
-from statestore_dags.suggestions import suggested_stores
 
 from statestore.environments import Environment
 from statestore.requests.restore import RestoreRequest
@@ -56,12 +55,11 @@ def _dag(environment: Environment) -> None:
         is_paused_upon_creation=False,
         **every_dag(runs=MOST_RUNS),
         params={
-            "application": application_field(
+            **store_fields(
+                RestoreRequest,
                 "Name of the application whose stores are restored (its application.id). Stop it first.",
                 without_definition=True,
             ),
-            "stores": field(RestoreRequest, "stores", **suggested_stores()),
-            "partitions": field(RestoreRequest, "partitions", description="Such as [0, 3]. Blank: all partitions."),
             "mode": field(
                 RestoreRequest,
                 "mode",

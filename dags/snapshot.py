@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from airflow.sdk import DAG
 from statestore_dags.every_dag import every_dag, in_each_environment
-from statestore_dags.form import application_field, field
+from statestore_dags.form import field, store_fields
 from statestore_dags.schedules import snapshot_schedule
 from statestore_dags.steps import job_steps
-from statestore_dags.suggestions import suggested_stores
 
 from statestore.environments import Environment
 from statestore.requests.snapshot import SnapshotRequest
@@ -47,11 +46,10 @@ def _dag(environment: Environment) -> None:
         catchup=False,
         **every_dag(),
         params={
-            "application": application_field(
-                "The application to make snapshots of. Blank: all applications with at-least-once processing."
+            **store_fields(
+                SnapshotRequest,
+                "The application to make snapshots of. Blank: all applications with at-least-once processing.",
             ),
-            "stores": field(SnapshotRequest, "stores", **suggested_stores()),
-            "partitions": field(SnapshotRequest, "partitions", description="Such as [0, 3]. Blank: all partitions."),
             "accept_loss": field(SnapshotRequest, "accept_loss"),
         },
     ):

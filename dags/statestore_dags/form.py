@@ -7,7 +7,7 @@ from typing import Any
 from airflow.sdk import Param
 
 from statestore.requests.request import Request, schemas
-from statestore_dags.suggestions import suggested_applications
+from statestore_dags.suggestions import suggested_applications, suggested_stores
 
 
 def field(kind: type[Request], name: str, **more: Any) -> Param:
@@ -28,3 +28,12 @@ def application_field(description: str, *, without_definition: bool = False) -> 
     """Return the field of the one application that a form is about, or blank; see `suggested_applications`."""
     suggested = suggested_applications(without_definition=without_definition)
     return Param(None, type=["null", "string"], title="Application", description=description, **suggested)
+
+
+def store_fields(kind: type[Request], description: str, *, without_definition: bool = False) -> dict[str, Param]:
+    """Return the fields that name store partitions; `description` is that of the application."""
+    return {
+        "application": application_field(description, without_definition=without_definition),
+        "stores": field(kind, "stores", **suggested_stores()),
+        "partitions": field(kind, "partitions", description="Such as [0, 3]. Blank: all partitions."),
+    }

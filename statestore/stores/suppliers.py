@@ -64,26 +64,26 @@ class DslStore(StrEnum):
         return self is DslStore.TXN_ROCKS_DB
 
 
-def persistent_key_value_store(name: str, *, transactional: bool = False) -> BuiltIn[KeyValueBytes]:
-    """A plain key-value store in RocksDB."""
-    return _key_value_store(name, StoreFormat.PLAIN, True, transactional)
-
-
-def persistent_timestamped_key_value_store(name: str, *, transactional: bool = False) -> BuiltIn[KeyValueBytes]:
-    """A timestamped key-value store in RocksDB (KIP-258)."""
-    return _key_value_store(name, StoreFormat.TIMESTAMPED, True, transactional)
-
-
-def persistent_timestamped_key_value_store_with_headers(
-    name: str, *, transactional: bool = False
+def persistent_key_value_store(
+    name: str,
+    *,
+    transactional: bool = False,
+    store_format: AnyFormat = StoreFormat.PLAIN,
+    persistent: bool = True,
 ) -> BuiltIn[KeyValueBytes]:
-    """A key-value store in RocksDB whose values have timestamps and headers (KIP-1271)."""
-    return _key_value_store(name, StoreFormat.HEADERS, True, transactional)
+    """A plain key-value store in RocksDB."""
+    engine = {"persistent": persistent, "transactional": transactional}
+    return BuiltIn(check_name(name), partial(KeyValueBytes, name, store_format, **engine))
 
 
-def in_memory_key_value_store(name: str, *, transactional: bool = False) -> BuiltIn[KeyValueBytes]:
-    """A key-value store in memory, for values in any format."""
-    return _key_value_store(name, StoreFormat.PLAIN, False, transactional)
+persistent_timestamped_key_value_store = partial(persistent_key_value_store, store_format=StoreFormat.TIMESTAMPED)
+"""A timestamped key-value store in RocksDB (KIP-258)."""
+persistent_timestamped_key_value_store_with_headers = partial(
+    persistent_key_value_store, store_format=StoreFormat.HEADERS
+)
+"""A key-value store in RocksDB whose values have timestamps and headers (KIP-1271)."""
+in_memory_key_value_store = partial(persistent_key_value_store, persistent=False)
+"""A key-value store in memory, for values in any format."""
 
 
 def persistent_window_store(
@@ -93,6 +93,8 @@ def persistent_window_store(
     retain_duplicates: bool = False,
     *,
     transactional: bool = False,
+    store_format: AnyFormat = StoreFormat.PLAIN,
+    persistent: bool = True,
 ) -> BuiltIn[WindowBytes]:
     """A plain window store in RocksDB.
 
@@ -108,51 +110,35 @@ def persistent_window_store(
     ValueError
         If a duration is negative, or the retention is shorter than a window.
     """
-    times = retention_period, window_size
-    return _window_store(name, StoreFormat.PLAIN, *times, retain_duplicates, True, transactional)
+    retention_ms = _milliseconds(retention_period, "retention_period")
+    window_size_ms = _milliseconds(window_size, "window_size")
+    if retention_ms < window_size_ms:
+        raise ValueError(
+            f"window store {name}: its retention_period of {retention_ms} ms is shorter than its window_size of "
+            f"{window_size_ms} ms; expected at least as long"
+        )
+    engine = {"persistent": persistent, "transactional": transactional}
+    make = partial(
+        WindowBytes, name, store_format, retention_ms, window_size_ms, retain_duplicates=retain_duplicates, **engine
+    )
+    return BuiltIn(check_name(name), make)
 
 
-def persistent_timestamped_window_store(
-    name: str,
-    retention_period: timedelta,
-    window_size: timedelta,
-    retain_duplicates: bool = False,
-    *,
-    transactional: bool = False,
-) -> BuiltIn[WindowBytes]:
-    """A timestamped window store in RocksDB; see `persistent_window_store`."""
-    times = retention_period, window_size
-    return _window_store(name, StoreFormat.TIMESTAMPED, *times, retain_duplicates, True, transactional)
-
-
-def persistent_timestamped_window_store_with_headers(
-    name: str,
-    retention_period: timedelta,
-    window_size: timedelta,
-    retain_duplicates: bool = False,
-    *,
-    transactional: bool = False,
-) -> BuiltIn[WindowBytes]:
-    """A window store in RocksDB whose values have timestamps and headers (KIP-1271); see `persistent_window_store`."""
-    times = retention_period, window_size
-    return _window_store(name, StoreFormat.HEADERS, *times, retain_duplicates, True, transactional)
-
-
-def in_memory_window_store(
-    name: str,
-    retention_period: timedelta,
-    window_size: timedelta,
-    retain_duplicates: bool = False,
-    *,
-    transactional: bool = False,
-) -> BuiltIn[WindowBytes]:
-    """A window store in memory; see `persistent_window_store`."""
-    times = retention_period, window_size
-    return _window_store(name, StoreFormat.PLAIN, *times, retain_duplicates, False, transactional)
+persistent_timestamped_window_store = partial(persistent_window_store, store_format=StoreFormat.TIMESTAMPED)
+"""A timestamped window store in RocksDB; see `persistent_window_store`."""
+persistent_timestamped_window_store_with_headers = partial(persistent_window_store, store_format=StoreFormat.HEADERS)
+"""A window store in RocksDB whose values have timestamps and headers (KIP-1271); see `persistent_window_store`."""
+in_memory_window_store = partial(persistent_window_store, persistent=False)
+"""A window store in memory; see `persistent_window_store`."""
 
 
 def persistent_session_store(
-    name: str, retention_period: timedelta, *, transactional: bool = False
+    name: str,
+    retention_period: timedelta,
+    *,
+    transactional: bool = False,
+    store_format: AnyFormat = StoreFormat.PLAIN,
+    persistent: bool = True,
 ) -> BuiltIn[SessionBytes]:
     """A plain session store in RocksDB.
 
@@ -166,28 +152,17 @@ def persistent_session_store(
     ValueError
         If the retention period is negative.
     """
-    return _session_store(name, StoreFormat.PLAIN, retention_period, True, transactional)
+    retention_ms = _milliseconds(retention_period, "retention_period")
+    engine = {"persistent": persistent, "transactional": transactional}
+    return BuiltIn(check_name(name), partial(SessionBytes, name, store_format, retention_ms, **engine))
 
 
-def persistent_timestamped_session_store(
-    name: str, retention_period: timedelta, *, transactional: bool = False
-) -> BuiltIn[SessionBytes]:
-    """A timestamped session store in RocksDB (KIP-258; Kafka Streams has none); see `persistent_session_store`."""
-    return _session_store(name, StoreFormat.TIMESTAMPED, retention_period, True, transactional)
-
-
-def persistent_session_store_with_headers(
-    name: str, retention_period: timedelta, *, transactional: bool = False
-) -> BuiltIn[SessionBytes]:
-    """A session store in RocksDB whose values have headers (KIP-1271); see `persistent_session_store`."""
-    return _session_store(name, SESSION_HEADERS, retention_period, True, transactional)
-
-
-def in_memory_session_store(
-    name: str, retention_period: timedelta, *, transactional: bool = False
-) -> BuiltIn[SessionBytes]:
-    """A session store in memory; see `persistent_session_store`."""
-    return _session_store(name, StoreFormat.PLAIN, retention_period, False, transactional)
+persistent_timestamped_session_store = partial(persistent_session_store, store_format=StoreFormat.TIMESTAMPED)
+"""A timestamped session store in RocksDB (KIP-258; Kafka Streams has none); see `persistent_session_store`."""
+persistent_session_store_with_headers = partial(persistent_session_store, store_format=SESSION_HEADERS)
+"""A session store in RocksDB whose values have headers (KIP-1271); see `persistent_session_store`."""
+in_memory_session_store = partial(persistent_session_store, persistent=False)
+"""A session store in memory; see `persistent_session_store`."""
 
 
 def persistent_versioned_key_value_store(
@@ -196,6 +171,7 @@ def persistent_versioned_key_value_store(
     segment_interval: timedelta | None = None,
     *,
     transactional: bool = False,
+    persistent: bool = True,
 ) -> BuiltIn[VersionedBytes]:
     """A versioned key-value store in RocksDB (KIP-889).
 
@@ -211,27 +187,6 @@ def persistent_versioned_key_value_store(
     ValueError
         If the retention is negative, or the interval shorter than 1 ms.
     """
-    return _versioned_store(name, history_retention, segment_interval, True, transactional)
-
-
-def in_memory_versioned_key_value_store(
-    name: str,
-    history_retention: timedelta,
-    segment_interval: timedelta | None = None,
-    *,
-    transactional: bool = False,
-) -> BuiltIn[VersionedBytes]:
-    """A versioned store in memory (Kafka Streams has none); see `persistent_versioned_key_value_store`."""
-    return _versioned_store(name, history_retention, segment_interval, False, transactional)
-
-
-def _versioned_store(
-    name: str,
-    history_retention: timedelta,
-    segment_interval: timedelta | None,
-    persistent: bool,
-    transactional: bool,
-) -> BuiltIn[VersionedBytes]:
     retention_ms = _milliseconds(history_retention, "history_retention")
     interval_ms = None if segment_interval is None else _milliseconds(segment_interval, "segment_interval")
     if interval_ms == 0:
@@ -242,42 +197,8 @@ def _versioned_store(
     )
 
 
-def _key_value_store(
-    name: str, store_format: AnyFormat, persistent: bool, transactional: bool
-) -> BuiltIn[KeyValueBytes]:
-    engine = {"persistent": persistent, "transactional": transactional}
-    return BuiltIn(check_name(name), partial(KeyValueBytes, name, store_format, **engine))
-
-
-def _window_store(
-    name: str,
-    store_format: AnyFormat,
-    retention_period: timedelta,
-    window_size: timedelta,
-    retain_duplicates: bool,
-    persistent: bool,
-    transactional: bool,
-) -> BuiltIn[WindowBytes]:
-    retention_ms = _milliseconds(retention_period, "retention_period")
-    window_size_ms = _milliseconds(window_size, "window_size")
-    if retention_ms < window_size_ms:
-        raise ValueError(
-            f"window store {name}: its retention_period of {retention_ms} ms is shorter than its window_size of "
-            f"{window_size_ms} ms; expected at least as long"
-        )
-    engine = {"persistent": persistent, "transactional": transactional}
-    make = partial(
-        WindowBytes, name, store_format, retention_ms, window_size_ms, retain_duplicates=retain_duplicates, **engine
-    )
-    return BuiltIn(check_name(name), make)
-
-
-def _session_store(
-    name: str, store_format: AnyFormat, retention_period: timedelta, persistent: bool, transactional: bool
-) -> BuiltIn[SessionBytes]:
-    retention_ms = _milliseconds(retention_period, "retention_period")
-    engine = {"persistent": persistent, "transactional": transactional}
-    return BuiltIn(check_name(name), partial(SessionBytes, name, store_format, retention_ms, **engine))
+in_memory_versioned_key_value_store = partial(persistent_versioned_key_value_store, persistent=False)
+"""A versioned store in memory (Kafka Streams has none); see `persistent_versioned_key_value_store`."""
 
 
 def _milliseconds(duration: timedelta, what: str) -> int:

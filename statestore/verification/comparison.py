@@ -7,10 +7,10 @@ What the log can no longer tell is counted and not judged (exclusions.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -143,21 +143,10 @@ class RowComparison:
             Batches of `changelog.reader.SCHEMA`, as `bulk.runs.merged` gives them.
         """
         store, log = Side(stored, STORED_SCHEMA), Side(logged, SCHEMA)
-        while True:
-            rows, batch = store.current(), log.current()
-            if not rows.num_rows and not batch.num_rows:
-                break
-            size = rows.num_rows + batch.num_rows
-            kinds = np.empty(size, np.uint8)
-            at = np.empty(size, np.int32), np.empty(size, np.int32)
-            store.at, log.at, same, differing = merge_rows(
-                column(rows.column(0)), column(rows.column(1)), store.at, rows.num_rows,
-                column(batch.column(0)), column(batch.column(1)), numbers(batch.column(2)), log.at, batch.num_rows,
-                store.ended, log.ended, self._times, kinds, *at,
-            )  # fmt: skip
-            self._same += same
-            if differing:
-                self._note(kinds[:differing], rows, at[0][:differing], batch, at[1][:differing])
+        for found in merged_sides(store, log, self._times):
+            self._same += found.same
+            if len(found.kinds):
+                self._note(found)
             if (done := store.done()) is not None:
                 self._digests[0].add_stored(done.column(0), done.column(1))
             if (done := log.done()) is not None:
@@ -165,13 +154,11 @@ class RowComparison:
         if self._windows is not None:
             self._judge(self._windows.end())
 
-    def _note(
-        self, kinds: Bytes, rows: pa.RecordBatch, rows_at: Int32s, batch: pa.RecordBatch, batch_at: Int32s
-    ) -> None:
-        """Count rows that differ, and tell the first of them. An index of -1 is nowhere."""
-        rows_at, batch_at = (pa.array(at, mask=at < 0) for at in (rows_at, batch_at))
-        stored_keys, stored = (rows.column(at).take(rows_at) for at in range(2))
-        logged_keys, logged, times = (batch.column(at).take(batch_at) for at in range(3))
+    def _note(self, found: Merged) -> None:
+        """Count rows that differ, and tell the first of them."""
+        kinds, (rows_at, batch_at) = found.kinds, (pa.array(at, mask=at < 0) for at in found.at)
+        stored_keys, stored = (found.rows[0].column(at).take(rows_at) for at in range(2))
+        logged_keys, logged, times = (found.rows[1].column(at).take(batch_at) for at in range(3))
         keys = pc.coalesce(stored_keys, logged_keys)
         if self._windows is not None:
             self._note_duplicates(self._windows, keys, stored, logged, times)
@@ -281,3 +268,38 @@ class Side:
     def done(self) -> pa.RecordBatch | None:
         """Return the batch if all of its rows were compared."""
         return self._batch if not self.ended and self.at >= self._batch.num_rows else None
+
+
+class Merged(NamedTuple):
+    """Rows of two batches, one of each side, that were compared.
+
+    Attributes
+    ----------
+    same
+        How many rows both sides have.
+    kinds, at
+        Of each row that differs, how, and where each side has it; -1: nowhere.
+    """
+
+    rows: tuple[pa.RecordBatch, pa.RecordBatch]
+    same: int
+    kinds: Bytes
+    at: tuple[Int32s, Int32s]
+
+
+def merged_sides(one: Side, other: Side, times: int) -> Iterator[Merged]:
+    """Yield the rows of two sides, batch by batch; `times` says where the values of the first have their timestamps."""
+    while True:
+        mine, its = one.current(), other.current()
+        if not mine.num_rows and not its.num_rows:
+            return
+        size = mine.num_rows + its.num_rows
+        kinds = np.empty(size, np.uint8)
+        at = np.empty(size, np.int32), np.empty(size, np.int32)
+        logged_times = numbers(its.column(2)) if its.num_columns > 2 else 0
+        one.at, other.at, same, differing = merge_rows(
+            column(mine.column(0)), column(mine.column(1)), one.at, mine.num_rows,
+            column(its.column(0)), column(its.column(1)), logged_times, other.at, its.num_rows,
+            one.ended, other.ended, times, kinds, *at,
+        )  # fmt: skip
+        yield Merged((mine, its), same, kinds[:differing], (at[0][:differing], at[1][:differing]))

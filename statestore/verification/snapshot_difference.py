@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from statestore.archive.manifest import Manifest
@@ -21,8 +20,8 @@ from statestore.objects.store import ObjectStore
 from statestore.statedir.paths import TaskPaths
 from statestore.statedir.seal import known_files
 from statestore.stores.scan import STORED_SCHEMA
-from statestore.verification.comparison import Side
-from statestore.verification.kernels import NO_TIMES, ONLY_IN_LOG, ONLY_IN_STORE, OTHER_VALUE, column, merge_rows
+from statestore.verification.comparison import Side, merged_sides
+from statestore.verification.kernels import NO_TIMES, ONLY_IN_LOG, ONLY_IN_STORE, OTHER_VALUE
 
 Change = Literal["added", "changed", "removed"]
 #: Names of what `merge_rows` finds, where the earlier copy stands for the store and the later one for the log.
@@ -169,20 +168,10 @@ def merged_rows(
 ) -> Iterator[ChangedRow]:
     """Yield the rows that differ between two databases; both come in key order, in batches of `STORED_SCHEMA`."""
     earlier, later = Side(before, STORED_SCHEMA), Side(after, STORED_SCHEMA)
-    while True:
-        rows, others = earlier.current(), later.current()
-        if not rows.num_rows and not others.num_rows:
-            return
-        size = rows.num_rows + others.num_rows
-        kinds = np.empty(size, np.uint8)
-        at = np.empty(size, np.int32), np.empty(size, np.int32)
-        earlier.at, later.at, same, differing = merge_rows(
-            column(rows.column(0)), column(rows.column(1)), earlier.at, rows.num_rows,
-            column(others.column(0)), column(others.column(1)), 0, later.at, others.num_rows,
-            earlier.ended, later.ended, NO_TIMES, kinds, *at,
-        )  # fmt: skip
-        counts.equal += same
-        for kind, mine, its in zip(*(found[:differing].tolist() for found in (kinds, *at)), strict=True):
+    for found in merged_sides(earlier, later, NO_TIMES):
+        counts.equal += found.same
+        rows, others = found.rows
+        for kind, mine, its in zip(*(each.tolist() for each in (found.kinds, *found.at)), strict=True):
             change = _CHANGES[kind]
             setattr(counts, change, getattr(counts, change) + 1)
             yield ChangedRow(change, (rows.column(0)[mine] if mine >= 0 else others.column(0)[its]).as_py())

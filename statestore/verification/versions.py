@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from struct import Struct
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -38,6 +38,8 @@ from statestore.verification.exclusions import FOREVER
 from statestore.verification.options import VerifyOptions
 from statestore.verification.sampling import Sample
 
+S = TypeVar("S")
+L = TypeVar("L")
 _TIME = Struct(">q")
 _BATCH_ROWS = 10_000
 DifferenceName = Literal["other value", "only in store", "only in log"]
@@ -214,8 +216,8 @@ class VersionComparison:
         self, stored: Iterator[tuple[bytes, list[RawVersion]]], logged: Iterator[tuple[bytes, FoldedKey]]
     ) -> None:
         """Compare both, each with its keys in order, and count what was found."""
-        for key, versions, folded_key in self._beside(stored, logged):
-            found = self._timelines(versions, folded_key)
+        for key, versions, folded_key in side_by_side(stored, logged, self._options.give_way):
+            found = self._timelines(versions or [], folded_key)
             self._excused += found.without_oldest
             for side, points in zip(self._sides, (found.mine, found.its), strict=True):
                 side.add(key, points)
@@ -234,38 +236,17 @@ class VersionComparison:
         self, stored: Iterator[tuple[bytes, list[RawVersion]]], logged: Iterator[tuple[bytes, FoldedKey]]
     ) -> Iterator[ComparedKey]:
         """Yield what is compared of each key, on both sides; each has its keys in order."""
-        for key, versions, folded_key in self._beside(stored, logged):
-            found = self._timelines(versions, folded_key)
+        for key, versions, folded_key in side_by_side(stored, logged, self._options.give_way):
+            found = self._timelines(versions or [], folded_key)
             changes = list(self._judged(key, found))
             if found.without_oldest:
                 changes.append(ComparedChange(self._oldest_ms, None, None, excused=True))
             left_out = {change.timestamp for change in changes if change.excused}
             # Killed while it put a record that is not committed, Kafka Streams leaves a version in two segments.
-            mine = intervals_of(found.mine) if self._has_changed(key) else versions
+            mine = intervals_of(found.mine) if self._has_changed(key) else versions or []
             yield ComparedKey(
                 key, changes, self._within(mine, found, left_out), self._within(found.logged, found, left_out)
             )
-
-    def _beside(
-        self, stored: Iterator[tuple[bytes, list[RawVersion]]], logged: Iterator[tuple[bytes, FoldedKey]]
-    ) -> Iterator[tuple[bytes, list[RawVersion], FoldedKey | None]]:
-        """Yield each key with what both sides have of it."""
-        mine, its = next(stored, None), next(logged, None)
-        number = 0
-        while mine is not None or its is not None:
-            if number % _BATCH_ROWS == 0:
-                self._options.give_way()
-            number += 1
-            if its is None or (mine is not None and mine[0] < its[0]):
-                assert mine is not None, "one of the two is there"
-                yield (*mine, None)
-                mine = next(stored, None)
-            elif mine is None or its[0] < mine[0]:
-                yield its[0], [], its[1]
-                its = next(logged, None)
-            else:
-                yield (*mine, its[1])
-                mine, its = next(stored, None), next(logged, None)
 
     def _timelines(self, stored: Sequence[RawVersion], logged: FoldedKey | None) -> _TwoTimelines:
         versions = [] if logged is None else versions_of(logged)
@@ -402,6 +383,25 @@ class VersionDigest:
             self._digest.add_stored(*(pa.array(column, pa.binary()) for column in zip(*self._rows, strict=True)))
             self._rows = []
         return self._digest
+
+
+def side_by_side(
+    stored: Iterator[tuple[bytes, S]], logged: Iterator[tuple[bytes, L]], give_way: Callable[[], None]
+) -> Iterator[tuple[bytes, S | None, L | None]]:
+    """Yield each key with what the store and the log have of it; each side has its keys in order."""
+    mine, its = next(stored, None), next(logged, None)
+    number = 0
+    while mine is not None or its is not None:
+        if number % _BATCH_ROWS == 0:
+            give_way()
+        number += 1
+        key = min(side[0] for side in (mine, its) if side is not None)
+        there = here = None
+        if mine is not None and mine[0] == key:
+            here, mine = mine[1], next(stored, None)
+        if its is not None and its[0] == key:
+            there, its = its[1], next(logged, None)
+        yield key, here, there
 
 
 def intervals_of(points: Sequence[Version]) -> list[RawVersion]:

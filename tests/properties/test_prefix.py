@@ -72,7 +72,7 @@ def prefix_of(
     for record in log:
         batch = batch_of([record.key], [record.value], [record.time], [record.offset])
         table.take(batch, required=record.required)
-    return find_prefix(table, end, missing=missing)
+    return find_prefix(table.found, end, missing=missing)
 
 
 def explained_at(row: Row | None, log: list[Record], key: bytes, upto: int, *, timestamped: bool) -> bool:

@@ -333,13 +333,13 @@ def _prove(
             return None
         end = max(log.last_stable, log.high_watermark)
         prefixes = {
-            segment: find_prefix(table, end, segment, log_records.missing)
+            segment: find_prefix(table.found, end, segment, log_records.missing)
             for segment in _judged(spec, table, databases)
         }
         found = Proof(prefixes, end, table.misplaced, digests, log_records.append_times, logged=log_records.logged())
         if asked.name_suspects:
             compacted = spec.changelog is None or spec.changelog.compacted
-            suspects = {segment: find_suspects(table, log, segment, compacted=compacted) for segment in prefixes}
+            suspects = {segment: find_suspects(table.found, log, segment, compacted=compacted) for segment in prefixes}
             found = found._replace(suspects=suspects)
         if found.orphans and asked.name_orphans:
             named: dict[int, tuple[bytes, ...]] = {}
@@ -372,7 +372,7 @@ def _judged(spec: StorePartitionSpec, table: KeyTable, databases: Mapping[int, D
     if not spec.store.segmented:
         return [0]
     live = live_segments(databases, table.stream_time, routing_of(spec.store))
-    found = {*databases, *np.unique(table.facts[: table.key_count, SEGMENT]).tolist()}
+    found = {*databases, *np.unique(table.found.facts[:, SEGMENT]).tolist()}
     return [at for at in sorted(found) if not live.excludes_logged(at, stored=at in databases)]
 
 

@@ -99,10 +99,11 @@ def prove_global(
         for records in log_records:
             table.take(records.columns, required=records.required, log_start=log.start, home=numbers[partition])
         missing[partition] = log_records.missing
+    found = table.found
     prefixes = {
-        partition: find_prefix(table, max(log.last_stable, log.high_watermark), numbers[partition], missing[partition])
+        partition: find_prefix(found, max(log.last_stable, log.high_watermark), numbers[partition], missing[partition])
         for partition, log in logs.items()
     }
-    homes, stored = (table.facts[: table.key_count, column] for column in (SEGMENT, PRINT))
+    homes, stored = (found.facts[:, column] for column in (SEGMENT, PRINT))
     without_record = int(((homes == 0) & (stored & STORED != 0)).sum()) + table.misplaced
     return GlobalProof(prefixes, without_record, int(np.count_nonzero(homes == SHARED)), digest)

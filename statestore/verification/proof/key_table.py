@@ -13,6 +13,7 @@ from statestore.kafka.record_columns import SCHEMA
 from statestore.verification.kernels import times_of
 from statestore.verification.proof import kernels
 from statestore.verification.proof.kernels import Facts, Intervals, Layout
+from statestore.verification.proof.prefix import KeyFacts
 
 _SMALLEST = 1024
 
@@ -40,7 +41,7 @@ class KeyTable:
     Attributes
     ----------
     facts, intervals
-        Tables (`kernels.py`), filled up to `key_count` and `interval_count` rows.
+        Tables (`kernels.py`), of which `found` returns the rows that are filled.
     """
 
     def __init__(
@@ -67,14 +68,15 @@ class KeyTable:
         self.intervals = Intervals(*(np.empty(_SMALLEST, np.int64) for _ in Intervals._fields))
 
     @property
+    def found(self) -> KeyFacts:
+        """Facts about the keys so far."""
+        intervals = (column[: int(self._state[kernels.INTERVALS])] for column in self.intervals)
+        return KeyFacts(self.facts[: self.key_count], Intervals(*intervals))
+
+    @property
     def key_count(self) -> int:
         """Keys of the store and of the log."""
         return int(self._state[kernels.KEYS])
-
-    @property
-    def interval_count(self) -> int:
-        """Earlier intervals of keys that have several."""
-        return int(self._state[kernels.INTERVALS])
 
     @property
     def misplaced(self) -> int:

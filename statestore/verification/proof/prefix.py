@@ -8,7 +8,7 @@ an interval of every key contains the same offset.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,24 +40,11 @@ class Range(NamedTuple):
         return isinstance(offset, int) and self.first <= offset <= self.last
 
 
-class KeyFacts(Protocol):
-    """Facts about keys (`kernels.py`), filled up to `key_count` and `interval_count` rows."""
+class KeyFacts(NamedTuple):
+    """Facts about keys (`kernels.py`): one row for each key, and earlier intervals of keys that have several."""
 
-    @property
-    def facts(self) -> Facts:
-        """One row for each key."""
-
-    @property
-    def intervals(self) -> Intervals:
-        """Earlier intervals of keys that have several."""
-
-    @property
-    def key_count(self) -> int:
-        """Number of keys."""
-
-    @property
-    def interval_count(self) -> int:
-        """Number of earlier intervals."""
+    facts: Facts
+    intervals: Intervals
 
 
 class Prefix(NamedTuple):
@@ -131,7 +118,7 @@ def find_prefix(table: KeyFacts, end: int, segment: int = 0, missing: Int64s | N
     missing
         Missing offsets of the log (`unproven.py`); None if it has no gaps.
     """
-    facts = table.facts[: table.key_count]
+    facts = table.facts
     own = facts[:, SEGMENT] == segment
     first, following, last, flags = (facts[:, column] for column in (FIRST, FOLLOWING, LAST, PRINT))
     explained = own & (first != UNEXPLAINED)
@@ -151,8 +138,7 @@ def find_prefix(table: KeyFacts, end: int, segment: int = 0, missing: Int64s | N
 
 def _common(table: KeyFacts, explained: Bools, stop: Int64s, end: int) -> tuple[Range, ...]:
     """Return the offsets that lie in an interval of each of these keys."""
-    first = table.facts[: table.key_count, FIRST]
-    earlier = [column[: table.interval_count] for column in table.intervals]
+    first, earlier = table.facts[:, FIRST], table.intervals
     several = np.zeros(len(first), np.bool_)
     several[earlier[0]] = True
     once, several = explained & ~several, explained & several
@@ -178,9 +164,9 @@ def _doubts(table: KeyFacts, explained: Bools, offsets: tuple[Range, ...], missi
     """Return at which of some offsets keys are unproven."""
     if missing is None or not len(missing) or not offsets:
         return NO_DOUBTS
-    facts = table.facts[: table.key_count]
+    facts = table.facts
     chosen = explained & (facts[:, LAST] > offsets[0].first)  # from its last record on, a key is proven
-    numbers, first, following = (column[: table.interval_count] for column in table.intervals)
+    numbers, first, following = table.intervals
     some = chosen[numbers]
     begins = next_missing(missing, np.concatenate([facts[chosen, FIRST], first[some]]))
     return Doubts.between(begins, np.concatenate([facts[chosen, LAST], following[some]]) - 1)

@@ -107,11 +107,11 @@ def find_suspects(table: KeyFacts, log: LogRange, segment: int = 0, *, compacted
     compacted
         Compaction may have removed records that have later ones of the same key.
     """
-    facts = table.facts[: table.key_count]
+    facts = table.facts
     own = facts[:, SEGMENT] == segment
     first, following, last, flags = (facts[:, column] for column in (FIRST, FOLLOWING, LAST, PRINT))
     several = np.zeros(len(first), np.bool_)
-    several[table.intervals.keys[: table.interval_count]] = True
+    several[table.intervals.keys] = True
     explained, stored = own & (first != UNEXPLAINED), flags & STORED != 0
     reached = int(first[explained & ~several].max(initial=-1))
     behind = explained & (following <= reached)

@@ -15,7 +15,7 @@ counts once, so the store is as before that record.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,14 +47,13 @@ from statestore.verification.proof.kernels import (
     SEGMENT,
     STORED,
     UNEXPLAINED,
-    Facts,
     Intervals,
 )
-from statestore.verification.proof.prefix import Prefix, Range, find_prefix
+from statestore.verification.proof.prefix import KeyFacts, Prefix, Range, find_prefix
 from statestore.verification.proof.prefix import merged as merged_prefixes
 from statestore.verification.proof.records import LogRecords
 from statestore.verification.proof.unproven import NEVER, Doubts
-from statestore.verification.versions import VersionDigest, stored_keys, timeline
+from statestore.verification.versions import VersionDigest, side_by_side, stored_keys, timeline
 
 #: Rows whose facts are held at once.
 _HELD = 100_000
@@ -97,10 +96,8 @@ def prove_versions(
         rows = VersionRows(log, stream_time - (spec.store.retention_ms or 0), missing)
         with unreadable_is_damaged():
             logged = offset_records(merged([runs], routing_of(spec.store)))
-            for number, (key, versions, records) in enumerate(_both(stored_keys(database, None), logged)):
-                if number % _HELD == 0:
-                    options.give_way()
-                rows.add(key, versions, records)
+            for key, versions, records in side_by_side(stored_keys(database, None), logged, options.give_way):
+                rows.add(key, versions or (), records or ())
         return rows.finish()
     finally:
         remove_tree(scratch)
@@ -137,31 +134,6 @@ def _stream_time(batch: pa.RecordBatch, claim: int | None) -> int:
         counted = pc.and_(counted, pc.less_equal(batch.column(_OFFSET), claim))
     found = pc.max(batch.column(_TIME).filter(counted)).as_py()
     return NO_STREAM_TIME if found is None else found
-
-
-def _both(
-    stored: Iterator[tuple[bytes, list[RawVersion]]], logged: Iterator[tuple[bytes, list[OffsetRecord]]]
-) -> Iterator[tuple[bytes, Sequence[RawVersion], Sequence[OffsetRecord]]]:
-    """Yield each key with its versions in the store, and its records; each side has its keys in order."""
-    mine, its = next(stored, None), next(logged, None)
-    while mine is not None or its is not None:
-        key = min(side[0] for side in (mine, its) if side is not None)
-        versions: Sequence[RawVersion] = ()
-        records: Sequence[OffsetRecord] = ()
-        if mine is not None and mine[0] == key:
-            versions, mine = mine[1], next(stored, None)
-        if its is not None and its[0] == key:
-            records, its = its[1], next(logged, None)
-        yield key, versions, records
-
-
-class _Facts(NamedTuple):
-    """Facts about rows, as of a `KeyTable`."""
-
-    facts: Facts
-    intervals: Intervals
-    key_count: int
-    interval_count: int
 
 
 class _Row:
@@ -273,7 +245,7 @@ class VersionRows:
             earlier += [(number, first, following) for first, following in row.earlier]
         facts[:, SEGMENT] = 0
         columns = np.array(earlier, np.int64).reshape(-1, 3).T
-        table = _Facts(facts, Intervals(*columns), len(facts), len(earlier))
+        table = KeyFacts(facts, Intervals(*columns))
         self._prefix = merged_prefixes(self._prefix, find_prefix(table, self._end))
         self._held = []
 

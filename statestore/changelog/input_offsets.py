@@ -12,6 +12,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from statestore import clock
+from statestore.changelog.last_records import looks_back
 from statestore.errors import LogCorruptedError
 from statestore.formats import commit_metadata, input_offset
 from statestore.formats.commit_metadata import CommitMetadata, Stamp
@@ -24,7 +25,6 @@ from statestore.kafka.writer import OffsetRecord, RecordWriter
 from statestore.model import TopicPartition, input_offsets_topic, is_repartition_topic
 
 #: How many offsets at the end of a log are read first, and how many times as many each time that no record is there.
-_FIRST_LOOK, _LONGER = 64, 16
 
 
 class Continuation(NamedTuple):
@@ -165,10 +165,8 @@ def last_record(
     read_committed: bool = True,
 ) -> FoundRecord | None:
     """Return the last record of a key before the last stable offset, or None. The end of the log is read first."""
-    end, look = log.last_stable, _FIRST_LOOK
     with LogReader(bootstrap_servers, where, read_committed=read_committed, stall_timeout_s=timeout_s) as reader:
-        while end > log.start:
-            start = max(log.start, log.last_stable - look)
+        for start, end in looks_back(log):
             found = [
                 FoundRecord(offset, value)
                 for batch in reader.read(start, end)
@@ -177,7 +175,6 @@ def last_record(
             ]
             if found:
                 return found[-1]
-            end, look = start, look * _LONGER
     return None
 
 

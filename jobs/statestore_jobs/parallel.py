@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from py4j.protocol import Py4JJavaError
-from pydantic import BaseModel
+from pydantic import TypeAdapter
 from pyspark import TaskContext
 from pyspark.accumulators import AccumulatorParam
 from pyspark.sql import SparkSession
@@ -29,7 +29,7 @@ from statestore.statedir.shared import Nonce, require_found
 from statestore_jobs.placement import one_each
 
 S = TypeVar("S")
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M")
 #: In the session's configuration: the nonce that each Spark task looks for before its work (`shared_state.py`).
 NONCE = "statestore.nonce"
 #: Spark tells which task it gave up in the message alone.
@@ -66,6 +66,8 @@ def run_each(
 
     Parameters
     ----------
+    row_type
+        Type of the rows, which pydantic can write as JSON.
     lost
         Makes the row of a spec whose worker died too often; None if the caller has no use for the other rows.
     hosts
@@ -81,7 +83,8 @@ def run_each(
     """
     if not specs:
         return []
-    results, died = _do_all(spark, specs, work, hosts)
+    rows_as_json = TypeAdapter(row_type)
+    results, died = _do_all(spark, specs, lambda spec: rows_as_json.dump_python(work(spec), mode="json"), hosts)
     rows = []
     for at, spec in enumerate(specs):
         if at not in results:
@@ -96,7 +99,7 @@ def run_each(
         result = json.loads(results[at])
         if "error" in result:
             raise getattr(errors, result["error"], StateStoreError)(result["message"])
-        rows.append(row_type.model_validate(result["row"]))
+        rows.append(rows_as_json.validate_python(result["row"]))
     return rows
 
 
@@ -109,7 +112,7 @@ def _is_locked(found: object) -> bool:
 
 
 def _do_all(
-    spark: SparkSession, specs: Sequence[S], work: Callable[[S], M], hosts: Sequence[str | None]
+    spark: SparkSession, specs: Sequence[S], work: Callable[[S], Any], hosts: Sequence[str | None]
 ) -> tuple[Mapping[int, str], dict[int, str]]:
     """Return results by the number of their spec, and why the others have none."""
     told = spark.conf.get(NONCE, None)
@@ -121,7 +124,7 @@ def _do_all(
         try:
             if nonce is not None:
                 require_found(nonce)
-            return {"row": work(spec).model_dump(mode="json")}
+            return {"row": work(spec)}
         except StateStoreError as error:
             return {"error": error.kind, "message": str(error)}
 

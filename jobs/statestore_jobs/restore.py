@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import partial
 
 from rich.console import Console
 
@@ -24,13 +23,11 @@ from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definition_files import select
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.disk_space import require_disk_for_all
-from statestore.recovery.run import advised, require_as_many_as_tasks, restore_specs, run_restore
+from statestore.recovery.run import advised, require_as_many_as_tasks
 from statestore.reports import JobReport, RestorePlanReport, RestoreReport, VerifyReport, read_report
 from statestore.requests.restore import RestoreRequest
 from statestore_jobs import without_definition
-from statestore_jobs.entry import Definitions, all_failed_for_now, run_job, spark_session
-from statestore_jobs.parallel import run_each
-from statestore_jobs.shared_state import state_of
+from statestore_jobs.entry import Definitions, all_failed_for_now, run_job
 
 #: Columns of a plan in the log, which is no terminal that would say.
 _LOG_WIDTH = 160
@@ -43,25 +40,9 @@ def run(
     started = clock.now_ms()
     request = request.model_copy(update={"accept_loss": request.accept_loss or settings.accept_loss})
     topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
-    specs = restore_specs(
-        _chosen(request, settings, catalogue.definitions(), topics),
-        request,
-        run_id,
-        run_bytes=settings.restore_run_bytes,
-        quarantine_s=settings.quarantine_days * 86_400,
-    )
-    spark = spark_session("restore")
-    with state_of(spark, settings):
-        report = run_restore(
-            specs,
-            request,
-            run_id,
-            partial(run_each, spark),
-            parallelism=spark.sparkContext.defaultParallelism,
-            reports_dir=settings.reports_dir,
-            started_ms=started,
-        )
-    return _shown(report)
+    stores = _chosen(request, settings, catalogue.definitions(), topics)
+    shared_dir = None if settings.node_local_state else settings.state_dir
+    return _shown(without_definition.restore_in_spark(stores, request, settings, run_id, started, shared_dir))
 
 
 def _without_definition(

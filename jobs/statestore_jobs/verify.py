@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from itertools import chain, pairwise
 from typing import TypeVar
 
-from pydantic import BaseModel, ConfigDict
 from pyspark.sql import SparkSession
 
 from statestore import clock
 from statestore.archive.archive import archive_of
+from statestore.cli.verification import Piece
 from statestore.config import Settings
 from statestore.discovery.partitions import failed_stores, select_store_partitions, task_counts
 from statestore.environments import KafkaStreamsApplication
@@ -21,21 +21,17 @@ from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definition_files import select
 from statestore.partition.grouping import by_task, in_order
 from statestore.partition.spec import StorePartitionSpec
-from statestore.partition.verdict import locked
 from statestore.reports import Status, VerifyReport, VerifyRow
 from statestore.requests.verify import Depth, VerifyRequest
 from statestore.verification.acknowledged import with_acknowledged
-from statestore.verification.check import undetermined, verify_many
+from statestore.verification.check import undetermined
 from statestore.verification.history import write_history
-from statestore.verification.live.pace import lowest_priority
-from statestore.verification.live.verify import of_locked, verify_live, was_read
+from statestore.verification.live.verify import of_locked, was_read
 from statestore.verification.options import VerifyOptions
-from statestore.verification.report_row import report_row
-from statestore.verification.restore_points import with_restore_points
 from statestore_jobs import without_definition
 from statestore_jobs.entry import run_job, spark_session
-from statestore_jobs.parallel import run_each
 from statestore_jobs.shared_state import state_of
+from statestore_jobs.without_definition import in_spark_tasks
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -44,15 +40,6 @@ _TASKS_PER_CORE: dict[Depth, int] = {"offsets": 2, "scan": 32, "deep": 32}
 
 #: How long a lock is waited for that was held already when the store was first looked at, s.
 _LAST_WAIT_S = 1.0
-
-
-class _Rows(BaseModel):
-    """What one Spark task found, or that its worker died."""
-
-    model_config = ConfigDict(frozen=True)
-
-    rows: tuple[VerifyRow, ...]
-    lost: bool = False
 
 
 def run(request: VerifyRequest, settings: Settings, catalogue: Catalogue, run_id: str) -> VerifyReport:
@@ -131,27 +118,12 @@ def _looked_at(
     live: bool = False,
 ) -> tuple[list[VerifyRow], set[int]]:
     """Return a row for each spec, and the numbers of those whose worker died before it had looked."""
-
-    def verify_part(part: Sequence[StorePartitionSpec]) -> _Rows:
-        def closed(specs: Sequence[StorePartitionSpec]) -> list[VerifyRow]:
-            return verify_many(specs, options, tasks)
-
-        if not live:
-            rows = closed(part)
-        else:
-            with lowest_priority():
-                rows = verify_live(part, options, closed, tasks)
-        return _Rows(rows=tuple(with_restore_points(part, rows, options.depth)))
-
     parts = split(by_task(specs), _TASKS_PER_CORE[options.depth] * spark.sparkContext.defaultParallelism)
     indexes = [list(chain.from_iterable(part)) for part in parts]
-    found = run_each(spark, [[specs[at] for at in part] for part in indexes], verify_part, _Rows, _lost)
+    pieces = [Piece([specs[at] for at in part], options, tasks, live) for part in indexes]
+    found = in_spark_tasks(spark, pieces)
     lost = {at for part, its in zip(indexes, found, strict=True) if its.lost for at in part}
     return in_order(indexes, [part.rows for part in found]), lost
-
-
-def _lost(part: Sequence[StorePartitionSpec], error: StateStoreError) -> _Rows:
-    return _Rows(rows=tuple(report_row(spec, locked(error), "scan") for spec in part), lost=True)
 
 
 def split(items: Sequence[T], parts: int) -> list[Sequence[T]]:

@@ -12,8 +12,9 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict
 from pyspark.sql import SparkSession
 
 from statestore import clock
@@ -22,7 +23,7 @@ from statestore.cli import known_stores
 from statestore.cli import restore_selection as restoring
 from statestore.cli.drill_selection import stores_to_drill
 from statestore.cli.selection import PartitionSelection, Where, choose
-from statestore.cli.verification import Piece, rows_without_work, verify_with
+from statestore.cli.verification import Piece, rows_without_work, verify_piece, verify_with
 from statestore.config import Settings
 from statestore.discovery.directories import tasks_in
 from statestore.discovery.partitions import FailedStore
@@ -49,12 +50,11 @@ from statestore_jobs.parallel import run_each
 from statestore_jobs.shared_state import shared_state
 
 
-class _Rows(BaseModel):
-    """Rows of the store partitions that one Spark task verified."""
+class PieceRows(NamedTuple):
+    """Rows of the store partitions that one Spark task verified, and whether its worker died before."""
 
-    model_config = ConfigDict(frozen=True)
-
-    rows: tuple[VerifyRow, ...]
+    rows: list[VerifyRow]
+    lost: bool = False
 
 
 def verify(
@@ -113,16 +113,27 @@ def restore(
         chosen, topics, elsewhere=request.mode == "as-of", kafka_streams=application.version
     )
     stores = [store.model_copy(update={"archive": archive}) for store in stores]
-    specs = restore_specs(
-        stores,
-        request,
-        run_id,
-        run_bytes=settings.restore_run_bytes,
-        quarantine_s=settings.quarantine_days * 86_400,
-    )
+    report = restore_in_spark(stores, request, settings, run_id, started_ms, selection.where.state_dir)
+    report = restoring.with_not_judged(report.model_copy(update={"applications": request.applications}), chosen)
+    if isinstance(report, RestoreReport) and request.mode != "as-of":
+        known_stores.keep(chosen, selection.where.state_dir, report.rows, archive)
+    return report
+
+
+def restore_in_spark(
+    stores: Sequence[StorePartitionSpec],
+    request: RestoreRequest,
+    settings: Settings,
+    run_id: str,
+    started_ms: int,
+    shared_dir: Path | None,
+) -> RestoreReport | RestorePlanReport:
+    """Restore store partitions in Spark tasks; `shared_dir` as of `shared_state`."""
+    run_bytes, quarantine_s = settings.restore_run_bytes, settings.quarantine_days * 86_400
+    specs = restore_specs(stores, request, run_id, run_bytes=run_bytes, quarantine_s=quarantine_s)
     spark = spark_session("restore")
-    with shared_state(spark, selection.where.state_dir):
-        report = run_restore(
+    with shared_state(spark, shared_dir):
+        return run_restore(
             specs,
             request,
             run_id,
@@ -131,10 +142,6 @@ def restore(
             reports_dir=settings.reports_dir,
             started_ms=started_ms,
         )
-    report = restoring.with_not_judged(report.model_copy(update={"applications": request.applications}), chosen)
-    if isinstance(report, RestoreReport) and request.mode != "as-of":
-        known_stores.keep(chosen, selection.where.state_dir, report.rows, archive)
-    return report
 
 
 def drill(
@@ -200,14 +207,19 @@ def _selection(
 
 def _in_spark(
     spark: SparkSession, pieces: Sequence[Piece], work: Callable[[Piece], list[VerifyRow]]
-) -> list[tuple[VerifyRow, ...]]:
-    """Verify each piece in a separate Spark task."""
-
-    def verify_piece(piece: Piece) -> _Rows:
+) -> list[list[VerifyRow]]:
+    def verify_visible(piece: Piece) -> list[VerifyRow]:
         _require_visible(piece.specs)
-        return _Rows(rows=tuple(work(piece)))
+        return work(piece)
 
-    return [found.rows for found in run_each(spark, pieces, verify_piece, _Rows, _lost)]
+    return [found.rows for found in in_spark_tasks(spark, pieces, verify_visible)]
+
+
+def in_spark_tasks(
+    spark: SparkSession, pieces: Sequence[Piece], work: Callable[[Piece], list[VerifyRow]] = verify_piece
+) -> list[PieceRows]:
+    """Verify each piece in a separate Spark task."""
+    return run_each(spark, pieces, lambda piece: PieceRows(work(piece)), PieceRows, _lost)
 
 
 def _require_visible(specs: Sequence[StorePartitionSpec]) -> None:
@@ -219,5 +231,5 @@ def _require_visible(specs: Sequence[StorePartitionSpec]) -> None:
             )
 
 
-def _lost(piece: Piece, error: StateStoreError) -> _Rows:
-    return _Rows(rows=tuple(report_row(spec, locked(error), "scan") for spec in piece.specs))
+def _lost(piece: Piece, error: StateStoreError) -> PieceRows:
+    return PieceRows([report_row(spec, locked(error), "scan") for spec in piece.specs], lost=True)

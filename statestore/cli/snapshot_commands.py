@@ -97,11 +97,12 @@ def reinstate(
     This begins a new generation, so no task continues with a copy of the replaced store. Stop the application first.
     """
     from statestore.archive.archive import archive_spec
+    from statestore.archive.snapshots import read_snapshot
     from statestore.cli import restore_selection as restoring
     from statestore.cli.selection import choose
     from statestore.kafka.topics import Topics
     from statestore.partition.reinstating import reinstate as make_store
-    from statestore.recovery.snapshot import find_snapshot, read_found
+    from statestore.recovery.snapshot import find_snapshot
 
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
     where = archive_spec(archive, archive_timeout_s, topics)
@@ -115,7 +116,9 @@ def reinstate(
             raise InputError(f"snapshot {snapshot} belongs to {whose}: name its application")
         spec = spec.model_copy(update={"archive": where})
         topics.require_no_members(spec.application)
-        made = make_store(spec, read_found(find_snapshot(spec, snapshot)), f"reinstated by {getpass.getuser()}")
+        named = find_snapshot(spec, snapshot)
+        manifest = read_snapshot(named.objects, named.listed)
+        made = make_store(spec, manifest, f"reinstated by {getpass.getuser()}")
         output.say(output.console(), f"{spec.store_partition}: snapshot {snapshot} was reinstated as {made.name}")
         return
     raise InputError(f"archive {archive} has no snapshot {snapshot}; `statestore snapshot list` lists them")

@@ -137,7 +137,6 @@ def _verify_once(request: VerifyRequest, asked: PartitionSelection, how_to: _How
     from statestore.reports import VerifyReport
     from statestore.verification.acknowledged import with_acknowledged
     from statestore.verification.history import write_history
-    from statestore.verification.live.pace import use_lowest_priority
     from statestore.verification.options import VerifyOptions
 
     started_ms = clock.now_ms()
@@ -146,8 +145,6 @@ def _verify_once(request: VerifyRequest, asked: PartitionSelection, how_to: _How
     topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
     where = archive_of_stores(archive, archive_timeout_s, topics)
     kept_in = known_stores.reachable(where)
-    if request.live:
-        use_lowest_priority()
     without_lock: WithoutLock = "always" if request.live else "if locked"
     chosen = choose(replace(asked, archive=kept_in, leftovers=True), topics, without_lock=without_lock)
     chosen.require_known()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from statestore.advice import Situation, advice
@@ -17,7 +18,6 @@ from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Status, VerifyRow
 from statestore.verification.acknowledged import as_acknowledged
 from statestore.verification.check import undetermined, verify_many
-from statestore.verification.global_stores import verify_global
 from statestore.verification.live.pace import lowest_priority
 from statestore.verification.live.verify import of_locked, verify_live, with_live
 from statestore.verification.options import VerifyOptions
@@ -104,7 +104,7 @@ def verify_with(
     if options.depth == "offsets":
         groups = [list(range(at, min(at + _TOGETHER, len(specs)))) for at in range(0, len(specs), _TOGETHER)]
     pieces = [Piece([specs[at] for at in group], options, tasks, live) for group in groups]
-    rows = in_order(groups, run(pieces, _verify))
+    rows = in_order(groups, run(pieces, verify_piece))
     locked = [at for at, row in enumerate(rows) if row.status is Status.LOCKED and not row.live]
     if locked_options is None or not locked:
         return rows
@@ -112,29 +112,24 @@ def verify_with(
     pieces = [
         Piece([specs[at] for at in group], locked_options, tasks, locked=[rows[at] for at in group]) for group in groups
     ]
-    for group, found in zip(groups, run(pieces, _verify), strict=True):
+    for group, found in zip(groups, run(pieces, verify_piece), strict=True):
         for at, row in zip(group, found, strict=True):
             rows[at] = row
     return rows
 
 
-def _verify(piece: Piece) -> list[VerifyRow]:
+def verify_piece(piece: Piece) -> list[VerifyRow]:
+    """Verify store partitions, and add their restore points."""
     if piece.locked is not None:
         with lowest_priority():
             rows = with_live(piece.specs, piece.locked, piece.options)
     elif piece.live:
         with lowest_priority():
-            rows = verify_live(
-                piece.specs, piece.options, lambda there: _with_locks(piece._replace(specs=there)), piece.tasks
-            )
+            closed = partial(verify_many, options=piece.options, tasks=piece.tasks)
+            rows = verify_live(piece.specs, piece.options, closed, piece.tasks)
     else:
-        rows = _with_locks(piece)
+        rows = verify_many(piece.specs, piece.options, piece.tasks)
     return with_restore_points(piece.specs, rows, piece.options.depth)
-
-
-def _with_locks(piece: Piece) -> list[VerifyRow]:
-    of_tasks = iter(verify_many([spec for spec in piece.specs if not spec.is_global], piece.options, piece.tasks))
-    return [verify_global(spec, piece.options) if spec.is_global else next(of_tasks) for spec in piece.specs]
 
 
 def rows_without_work(chosen: Chosen, topics: Topics) -> list[VerifyRow]:

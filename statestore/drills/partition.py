@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from statestore import clock, kill_switch
 from statestore.archive.manifest import to_bytes
+from statestore.archive.snapshots import read_snapshot
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.objectives import RestoreObjectives
 from statestore.drills.row_digest import rows_sha256
@@ -26,18 +27,16 @@ from statestore.partition.home import Filling
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.planning import plan_restore
 from statestore.recovery.restore import restore
-from statestore.recovery.snapshot import find_snapshot, read_found
+from statestore.recovery.snapshot import find_snapshot
 from statestore.recovery.spec import RestoreSpec
 from statestore.reports import Contents, DrillRow, DrillVerdict, Failure, RestoreRow, Status
 from statestore.requests.restore import RestoreRequest
 from statestore.statedir.scratch import scratch_directory
 from statestore.verification.check import verify
-from statestore.verification.global_stores import verify_global
 from statestore.verification.options import VerifyOptions
 
 #: From what a drill restores: as a restore would choose, or only a snapshot, or only the log.
 DrillMode = Literal["auto", "snapshot", "full"]
-_VERIFY = {Filling.CHANGELOG: verify, Filling.TOPIC: verify_global}
 #: Mode `auto` leaves a missing global table to its application.
 _MODE: dict[Filling, DrillMode] = {Filling.TOPIC: "full"}
 _PHASES = {"fetch_seconds": "fetching", "replay_seconds": "reading", "build_seconds": "building"}
@@ -154,7 +153,7 @@ def _drilled(spec: DrillSpec, row: DrillRow, there: StorePartitionSpec, keep_fre
     row = row.model_copy(update=_of_snapshot(there, restored))
     started = time.monotonic()
     options = VerifyOptions(depth="deep", run_bytes=spec.run_bytes)
-    verified = _VERIFY[there.origin.filling](there, options)
+    verified = verify(there, options)
     if verified.contents is not None:
         row = row.model_copy(update=_of_contents(verified.contents))
     row = row.model_copy(update={"rows_sha256": rows_sha256(there)})
@@ -201,7 +200,7 @@ def _of_snapshot(there: StorePartitionSpec, restored: RestoreRow) -> dict[str, A
     return {
         # Less than 0 if the clocks differ: its age is then unknown, and it must not look new.
         "snapshot_age_seconds": round((clock.now_ms() - found.listed.written_ms) / 1000, 3),
-        "snapshot_sha256": hashlib.sha256(to_bytes(read_found(found))).hexdigest(),
+        "snapshot_sha256": hashlib.sha256(to_bytes(read_snapshot(found.objects, found.listed))).hexdigest(),
     }
 
 

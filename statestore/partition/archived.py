@@ -120,10 +120,14 @@ def listed_snapshots(objects: ObjectStore, found: History) -> ListedSnapshots:
     return ListedSnapshots(found, newest_snapshot(objects, found))
 
 
+def _known_of(snapshot: Manifest) -> LastKnown:
+    return known_of_store(snapshot.record, snapshot.committed, anything=snapshot.committed is not None)
+
+
 def _had_by(listed: ListedSnapshots) -> LastKnown | None:
     found, newest = listed
     if newest is not None:
-        return known_of_store(newest.record, newest.committed, anything=newest.committed is not None)
+        return _known_of(newest)
     unreadable = any(one.name.generation == found.generation for one in found.snapshots)
     return LastKnown(anything=True) if unreadable else None
 
@@ -148,7 +152,7 @@ def _look(objects: ObjectStore, look_at_files: bool, spec: StorePartitionSpec, f
     snapshot = next(readable(objects, found.usable, refused), None)
     if snapshot is None:
         return ArchivedStore(_without_snapshot(objects, found, refused), None)
-    known = known_of_store(snapshot.record, snapshot.committed, anything=snapshot.committed is not None)
+    known = _known_of(snapshot)
     trouble = _trouble(objects, spec, snapshot, look_at_files=look_at_files)
     empty = snapshot.committed is None
     seen = DiskFacts(
@@ -175,12 +179,11 @@ def _without_snapshot(objects: ObjectStore, found: History, refused: Sequence[st
     if evidence is None:
         nothing = LastKnown(anything=bool(refused))
         return DiskFacts(present=bool(refused), empty=not refused, trouble=trouble, known=nothing, listed=listed)
-    known = known_of_store(evidence.record, evidence.committed, anything=evidence.committed is not None)
     return DiskFacts(
         present=bool(refused),
         record=evidence.record,
         trouble=trouble,
-        known=known,
+        known=_known_of(evidence),
         installed_by=evidence.by_hand,
         listed=listed,
     )

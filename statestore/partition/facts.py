@@ -86,6 +86,11 @@ class LastKnown(NamedTuple):
     in_memory: bool = False
 
     @property
+    def stream_time(self) -> int | None:
+        """Largest timestamp (ms) of its rows, by its record; None if unknown."""
+        return None if self.record is None else self.record.stream_time
+
+    @property
     def is_unknown(self) -> bool:
         """True if neither the store nor a record shows what it had, not even that it had nothing.
 
@@ -284,6 +289,11 @@ class ArchiveFacts(NamedTuple):
     complete: bool = True
     named: NamedSnapshot | None = None
 
+    @property
+    def newest_record(self) -> StoreRecord | None:
+        """Record of the newest snapshot; None if there is none."""
+        return None if self.newest is None else self.newest.record
+
     def manifest(self, name: str | None) -> Manifest | None:
         """Return the manifest of a snapshot that may be restored from; None if it is not one of these."""
         choices = self.candidates if self.named is None else (self.named.candidate,)
@@ -343,6 +353,17 @@ class Facts(NamedTuple):
     rebuild_loss: RebuildLoss | Unasked = UNASKED
     failed: frozenset[str] = frozenset()
 
+    @property
+    def asked_log(self) -> LogFacts:
+        """The log, which was asked for."""
+        assert self.log is not UNASKED
+        return self.log
+
+    @property
+    def known_archive(self) -> ArchiveFacts:
+        """The snapshots; none if they were not asked for."""
+        return NO_ARCHIVE if self.archive is UNASKED else self.archive
+
 
 class RebuildLoss(NamedTuple):
     """Loss of a full rebuild, its evidence, and the status of a store that is otherwise healthy."""
@@ -391,9 +412,13 @@ class HasStart(Protocol):
 
 def log_end(record: StoreRecord | None, changelog: ChangelogSpec | None) -> LogEnd | None:
     """Return where the log was seen to end, if that can be compared with the log as it is now."""
-    if record is None or changelog is None or record.topic_id != changelog.topic_id:
-        return None
-    return None if record.end is None or record.epoch is None else LogEnd(record.end, record.epoch)
+    record = of_log(record, changelog)
+    return None if record is None or record.end is None or record.epoch is None else LogEnd(record.end, record.epoch)
+
+
+def of_log(record: StoreRecord | None, changelog: ChangelogSpec | None) -> StoreRecord | None:
+    """Return a record if it is that of a store with this changelog; None otherwise."""
+    return None if record is None or changelog is None or record.topic_id != changelog.topic_id else record
 
 
 def cut_at(comparison: LogComparison | None) -> int | None:

@@ -142,7 +142,8 @@ def _require_nothing_since(spec: StorePartitionSpec) -> None:
 
 def known_by_record(record: StoreRecord | None) -> LastKnown:
     """Return what our own directory alone tells of what a store had."""
-    return LastKnown(record is not None and record.committed is not None, record.committed if record else None, record)
+    committed = None if record is None else record.committed
+    return LastKnown(committed is not None, committed, record)
 
 
 def damaged_file(error: Exception, directory: Path) -> str | None:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from statestore.advice import message
 from statestore.errors import InputError, LockedError, StateStoreError
 from statestore.partition.advice import advise
-from statestore.partition.facts import NO_ARCHIVE, UNASKED, ArchiveFacts, Facts, Needs, Open, Question, RebuildLoss
+from statestore.partition.facts import UNASKED, ArchiveFacts, Facts, Needs, Open, Question, RebuildLoss
 from statestore.partition.home import Copy, Filling
 from statestore.partition.spec import StorePartitionSpec
 from statestore.partition.verdict import LACKS_VERSIONS, Verdict
@@ -262,9 +262,9 @@ def plan(facts: Facts, verdict: Verdict, request: Request, sources: Sequence[Sou
 
 def _cost(facts: Facts, offer: Offer) -> int:
     """Return the bytes that an offer fetches and reads."""
-    if facts.log_bytes is UNASKED or facts.log is UNASKED:
+    if facts.log_bytes is UNASKED:
         return 0
-    offsets = sum(log.last_stable - log.start for log in facts.log.all_logs.values())
+    offsets = sum(log.last_stable - log.start for log in facts.asked_log.all_logs.values())
     return offer.fetched + facts.log_bytes * offer.replayed // max(offsets, 1)
 
 
@@ -278,7 +278,7 @@ def advised(verdict: Verdict) -> Action:
     """Return the action that reports show: that of the default request."""
     if not verdict.observed:
         return Action.LATER
-    if verdict.status.healthy or verdict.refills:
+    if verdict.is_settled:
         return Action.NONE
     if verdict.catches_up:
         return Action.TAIL
@@ -347,7 +347,7 @@ def _needed_of_global(facts: Facts, verdict: Verdict, request: Request, corrects
     if verdict.loses and not request.accept_loss:
         return Refusal(_would_lose(facts, verdict))
     decided = request.force and spec.global_said
-    if not verdict.refills and not verdict.usable and not verdict.rebuildable and not decided:
+    if not (verdict.usable or verdict.rebuildable or decided):
         return Refusal(InputError(f"{label} is {verdict.status} and needs a manual decision: {verdict.detail}"))
     return Need("table", loss=loss)
 
@@ -433,7 +433,7 @@ def _is_lost_here(facts: Facts, verdict: Verdict) -> bool:
 
 def _more_in(archive: ArchiveFacts, facts: Facts, verdict: Verdict) -> RebuildLoss | None:
     """Return what a rebuild from the log would lose of the newest snapshot; None if it need not be used for that."""
-    lost, had = archive.loss, None if archive.newest is None else archive.newest.record
+    lost, had = archive.loss, archive.newest_record
     if lost is UNASKED or lost is None or lost.loss is Loss.NONE:
         return None
     if lost.loss is Loss.UNPROVEN:
@@ -449,7 +449,7 @@ def _need_of_lost(facts: Facts, request: Request, lost: RebuildLoss, archive: Ar
     likely, cut = lost.loss is Loss.LIKELY, lost.status is Status.TRUNCATED
     covers = None
     if cut or not likely:
-        covers = Needs.of(None if archive.newest is None else archive.newest.record)
+        covers = Needs.of(archive.newest_record)
     if request.mode in ("auto", "snapshot") and (not likely or cut or request.accept_loss or request.snapshot):
         return _from_snapshot(facts, lost, request, covers)
     if request.mode == "full" and (request.accept_loss or not likely):
@@ -475,7 +475,7 @@ def _by_verdict(facts: Facts, verdict: Verdict, request: Request) -> Need | Refu
     if (refused := _refused(facts, verdict, request)) is not None:
         return Refusal(refused)
     is_short = verdict.catches_up and verdict.lag is not None and verdict.lag <= request.acceptable_lag
-    untouched = verdict.status.healthy or verdict.refills or (request.as_application and is_short)
+    untouched = verdict.is_settled or (request.as_application and is_short)
     if untouched and (mode == "tail" or not request.force):
         return Need("nothing")
     if mode in ("full", "snapshot") or (mode == "auto" and (request.force or not verdict.usable)):
@@ -543,8 +543,7 @@ def _continues(facts: Facts, verdict: Verdict, request: Request) -> bool:
         return False
     if request.mode == "full" or (request.mode == "auto" and request.force):
         return False
-    healthy = verdict.status.healthy or verdict.refills
-    return (healthy and request.force) or (not healthy and verdict.catches_up)
+    return request.force if verdict.is_settled else verdict.catches_up
 
 
 def _unasked(request: Request) -> Literal["never", "cheaper"]:
@@ -624,7 +623,6 @@ def _planned(facts: Facts, verdict: Verdict, request: Request, need: Need, offer
     elif covered:
         loss = loss._replace(loss=Loss.UNPROVEN)
     of_its_log = offer.mode != "tail" or (spec.exactly_once and spec.origin.tail_is_trusted)
-    known = NO_ARCHIVE if archive is UNASKED else archive
     made = _plan(facts, verdict)
     return made.model_copy(
         update={
@@ -635,7 +633,7 @@ def _planned(facts: Facts, verdict: Verdict, request: Request, need: Need, offer
             "after": offer.after,
             "replaced_loss": loss.loss,
             "replaced_why": loss.why,
-            "begins": _begins(known, request, loss, offer) if spec.origin.has_lineage else "",
+            "begins": _begins(facts.known_archive, request, loss, offer) if spec.origin.has_lineage else "",
             "begins_if_inexact": _begins_if_inexact(loss, offer),
             "suspects": _suspects(facts, verdict, request),
             "adopted": bool(offer.against),

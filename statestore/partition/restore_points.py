@@ -113,15 +113,14 @@ def _point(
     passed_over: list[str] = []
     try:
         for listed, snapshot, why in judged_snapshots(spec, objects, found, log, now_ms, newest):
-            if snapshot is not None and why is None and look_at_files:
-                missing = missing_files(objects, snapshot.files)
-                why = f"the archive lacks {len(missing)} of its files" if missing else None
-            if snapshot is not None and why is None:
-                newer = f"newer ones cannot be used: {passed_over[0]}" if passed_over else ""
-                return _described(spec, listed, snapshot, log, newer).model_copy(update={"usable": True})
+            if snapshot is not None:
+                if why is None and look_at_files and (missing := missing_files(objects, snapshot.files)):
+                    why = f"the archive lacks {len(missing)} of its files"
+                if why is None:
+                    newer = f"newer ones cannot be used: {passed_over[0]}" if passed_over else ""
+                    return _described(spec, listed, snapshot, log, newer).model_copy(update={"usable": True})
+                first = first or _described(spec, listed, snapshot, log, why)
             passed_over.append(f"{listed.name}: {why}")
-            if first is None and snapshot is not None:
-                first = _described(spec, listed, snapshot, log, why or "")
     except StateStoreError as error:
         return RestorePoint(detail=str(error))
     if first is not None:

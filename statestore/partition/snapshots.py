@@ -175,12 +175,14 @@ def _require_fold(spec: StorePartitionSpec, record: StoreRecord) -> None:
 
 def _require_successor(spec: StorePartitionSpec, objects: ObjectStore, found: History, known: GrownFrom | None) -> None:
     """Refuse to publish a store that would take the place of snapshots which have what it lacks."""
-    if known is not None and (why := outdated(known, found)) is not None:
-        raise SnapshotError(
-            f"{spec.store_partition} is not published: {why}; verify it with depth deep, and restore it"
-        )
-    newest = None if known is not None else newest_snapshot(objects, found)
-    lost = None if known is not None else archived_loss(spec, found, newest)
+    if known is not None:
+        if (why := outdated(known, found)) is not None:
+            raise SnapshotError(
+                f"{spec.store_partition} is not published: {why}; verify it with depth deep, and restore it"
+            )
+        return
+    newest = newest_snapshot(objects, found)
+    lost = archived_loss(spec, found, newest)
     # What nothing rules out of a versioned store is as likely as not, and so is what a person has put there instead of
     # what the log gives. Clean-up takes a later snapshot for the heir of an earlier one.
     unlikely = spec.store.compaction_keeps_rows and (newest is None or newest.by_hand is None)
@@ -240,24 +242,26 @@ def snapshot_loss(spec: StorePartitionSpec, snapshot: Manifest, log: LogRange | 
     if log is None:
         where = spec.partition
         log = Topics(spec.bootstrap_servers, spec.kafka_timeout_s).log_ranges([where])[where]
-    times = log_times(spec, log) if needs_stream_time(spec, snapshot.record, log) else LogTimes()
-    lost = rebuild_loss(
-        LastKnown(snapshot.committed is not None, snapshot.committed, snapshot.record),
-        LogFacts(
-            spec.changelog,
-            log,
-            cut_at(compared_end(spec, snapshot)),
-            stream_time=times.latest,
-            first_time=times.first,
-            lacks_versions=may_lack_versions(spec, snapshot.committed, log),
-        ),
-        retention_ms=spec.store.row_retention_ms,
-        now_ms=brokers_clock.now_ms(spec),
-    )
+    lacks = may_lack_versions(spec, snapshot.committed, log)
+    facts = LogFacts(spec.changelog, log, cut_at(compared_end(spec, snapshot)), lacks_versions=lacks)
+    lost = loss_by_log(spec, LastKnown(snapshot.committed is not None, snapshot.committed, snapshot.record), facts)
     if lost.loss is Loss.NONE and snapshot.by_hand is not None:
         why = f"it was put in place by {snapshot.by_hand}, and its log need not give its rows"
         return RebuildLoss(Loss.UNPROVEN, why)
     return lost
+
+
+def loss_by_log(spec: StorePartitionSpec, known: LastKnown, facts: LogFacts) -> RebuildLoss:
+    """Return what a rebuild from the log would lose of what a store had; the log is read if times decide.
+
+    Raises
+    ------
+    KafkaUnavailableError
+        If Kafka does not answer.
+    """
+    times = log_times(spec, facts.log) if needs_stream_time(spec, known.record, facts.log) else LogTimes()
+    facts = facts._replace(stream_time=times.latest, first_time=times.first)
+    return rebuild_loss(known, facts, retention_ms=spec.store.row_retention_ms, now_ms=brokers_clock.now_ms(spec))
 
 
 def compared_end(spec: StorePartitionSpec, snapshot: Manifest) -> LogComparison | None:
@@ -333,13 +337,12 @@ def inadmissible(
     now_ms
         The brokers' time, ms since the epoch.
     """
-    if not spec.store.logged:
-        differing = unlike(spec, snapshot)
-        return f"it is {differing}" if differing else None
-    if spec.changelog is None:
+    if spec.store.logged and spec.changelog is None:
         return f"changelog topic {spec.partition.topic} does not exist"
     if differing := unlike(spec, snapshot):
         return f"it is {differing}"
+    if spec.changelog is None:
+        return None
     if (at := cut_at(comparison)) is not None:
         return f"its changelog was cut at offset {at} and has other records from there on"
     record: StoreRecord = snapshot.record

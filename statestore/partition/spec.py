@@ -165,9 +165,10 @@ class StorePartitionSpec(BaseModel):
 
         The store of an application without a definition is where that runs; its snapshots are of its log.
         """
-        if self.archive is None or self.is_global:
+        archive = self.snapshot_archive
+        if archive is NO_ARCHIVE:
             return ON_DISK
-        return IN_ARCHIVE if self.owned and self.archive.node_local else ON_DISK_WITH_SNAPSHOTS
+        return IN_ARCHIVE if self.owned and archive.node_local else ON_DISK_WITH_SNAPSHOTS
 
     @property
     def snapshot_archive(self) -> ArchiveSpec:

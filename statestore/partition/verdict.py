@@ -22,11 +22,12 @@ from statestore.partition.facts import (
     Question,
     RebuildLoss,
     Trouble,
+    of_log,
 )
 from statestore.partition.replacement import may_follow
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.reports import Contents, Loss, Status
-from statestore.statedir.record import StoreRecord
+from statestore.statedir.record import StoreRecord, seen_end
 
 
 class Verdict(NamedTuple):
@@ -85,6 +86,11 @@ class Verdict(NamedTuple):
         return self.status is not Status.LOCKED
 
     @property
+    def is_settled(self) -> bool:
+        """True if nothing needs to be done: it is healthy, or its application fills it."""
+        return self.status.healthy or self.refills
+
+    @property
     def loses(self) -> bool:
         """True if something indicates that a rebuild from the log would lose data."""
         return self.loss is not None and self.loss.loss is Loss.LIKELY
@@ -100,7 +106,7 @@ class Verdict(NamedTuple):
     @property
     def usable(self) -> bool:
         """True if its rows are those of its log up to its offset, as far as it was looked at."""
-        return self.observed and (self.status.healthy or self.catches_up or self.refills)
+        return self.observed and (self.is_settled or self.catches_up)
 
     @property
     def waits_for_loss(self) -> bool:
@@ -192,7 +198,7 @@ def _with_loss_known(facts: Facts, log: LogFacts, found: Verdict, *, by_offsets:
     versions = facts.disk.known.anything and not facts.spec.store.compaction_keeps_rows
     if log.changelog is None or not (timed or versions):
         return found
-    if by_offsets and (found.status.healthy or found.refills):  # nobody is about to rebuild it
+    if by_offsets and found.is_settled:  # nobody is about to rebuild it
         return found._replace(loss=None)
     open_ = {Question.LOG_TIMES} if timed and not log.times_known else set()
     if log.lacks_versions is None and versions:
@@ -211,7 +217,7 @@ def unread(facts: Facts) -> tuple[int, int] | None:
     if disk.holds_nothing:
         start = log.log.start
     elif disk.committed is not None and _standing(facts, log).status is Status.LAGGING:
-        start = next_offset(disk.committed, _seen_end(disk))
+        start = next_offset(disk.committed, seen_end(disk.record, disk.committed))
     else:
         return None
     return (start, log.log.last_stable) if start < log.log.last_stable else None
@@ -334,13 +340,9 @@ def standing_of(
         delete_retention_ms=changelog.delete_retention_ms,
         now_ms=now_ms,
         compacted=changelog.compacted,
-        seen_end=record.seen_end(committed) if record else None,
+        seen_end=seen_end(record, committed),
         may_be_rebuilt=may_be_rebuilt,
     )
-
-
-def _seen_end(disk: DiskFacts) -> int | None:
-    return disk.record.seen_end(disk.committed) if disk.record else None
 
 
 def _may_follow(facts: Facts, log: LogFacts, found: Verdict) -> bool:
@@ -467,16 +469,15 @@ def needs_stream_time(spec: StorePartitionSpec, record: StoreRecord | None, log:
 
 def needed_from(record: StoreRecord | None, changelog: ChangelogSpec | None) -> int | None:
     """Return the first offset of the log that a rebuild needs, by a record of a store with that log; None: unknown."""
-    if record is None or record.is_begun or changelog is None or record.topic_id != changelog.topic_id:
-        return None
-    return record.needed_from
+    found = of_log(record, changelog)
+    return None if found is None or found.is_begun else found.needed_from
 
 
 def _seen(known: LastKnown) -> int:
     """Return the offset before which the store has seen all of its log."""
     if known.committed is None:
         return 0
-    return next_offset(known.committed, known.record.seen_end(known.committed) if known.record else None)
+    return next_offset(known.committed, seen_end(known.record, known.committed))
 
 
 def _has_expired(known: LastKnown, facts: LogFacts, retention_ms: int | None) -> bool:
@@ -486,7 +487,7 @@ def _has_expired(known: LastKnown, facts: LogFacts, retention_ms: int | None) ->
     oldest = facts.stream_time - retention_ms
     if facts.first_time is not None and facts.first_time < oldest:
         return True
-    latest = known.record.stream_time if known.record else None
+    latest = known.stream_time
     return latest is not None and latest < oldest and facts.log.start <= _seen(known)
 
 
@@ -495,5 +496,5 @@ def _has_gone_by_age(known: LastKnown, facts: LogFacts, retention_ms: int | None
     deleted_ms = facts.changelog.deleted_after_ms if facts.changelog else None
     if retention_ms is None or deleted_ms is None:
         return False
-    latest = known.record.stream_time if known.record else None
+    latest = known.stream_time
     return latest is None or latest - retention_ms <= now_ms - deleted_ms + clock.BROKERS_DIFFER_MS

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from statestore.archive.manifest import Manifest
-from statestore.archive.snapshots import readable
+from statestore.archive.snapshots import read_snapshot, readable
 from statestore.changelog.compaction_gaps import holes
 from statestore.changelog.standing import next_offset
 from statestore.discovery.changelogs import log_ranges
@@ -21,7 +21,7 @@ from statestore.partition.snapshots import compared_end, unlike
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import is_exact, point_and_target, point_range, require_exact
 from statestore.recovery.full import Logs
-from statestore.recovery.snapshot import find_snapshot, read_found
+from statestore.recovery.snapshot import find_snapshot
 from statestore.recovery.spec import RestoreSpec
 
 
@@ -56,7 +56,7 @@ def point_source(spec: RestoreSpec) -> PointSource:
     as_of, _ = point_and_target(spec)
     if as_of.snapshot is not None:
         found = find_snapshot(store, as_of.snapshot)
-        named = read_found(found)
+        named = read_snapshot(found.objects, found.listed)
         if differing := unlike(store, named):
             raise InputError(f"{store.store_partition}: snapshot {as_of.snapshot} is {differing}")
         end = 0 if named.committed is None else named.committed + 1

@@ -9,18 +9,17 @@ Then it is left as it is, and its task refuses to work, as it does with any stor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 from statestore.archive.manifest import Manifest
 from statestore.errors import StateStoreError
 from statestore.partition.archived import look_into_archive
-from statestore.partition.facts import Facts, Needs, Open
+from statestore.partition.facts import Needs
 from statestore.partition.generations import replaced_with, superseded
-from statestore.partition.plan import Need, Refusal, Request, needed
+from statestore.partition.plan import Need, Refusal, Request
 from statestore.partition.spec import StorePartitionSpec, on_this_disk
 from statestore.partition.verdict import Verdict
-from statestore.recovery.deciding import answers_for
+from statestore.recovery.deciding import examine_needs
 from statestore.recovery.restore import restore
 from statestore.recovery.rows import failed
 from statestore.recovery.spec import RestoreSpec
@@ -29,7 +28,6 @@ from statestore.requests.restore import RestoreRequest
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.swap import locked_task
 from statestore.verification.check import check_archived, examine
-from statestore.verification.gathering import Cluster, resolve
 from statestore.verification.options import VerifyOptions
 
 _NOTHING_HERE = (Status.EMPTY, Status.MISSING, Status.LAGGING, Status.TRUNCATED)
@@ -83,7 +81,8 @@ def _not_usable(spec: RestoreSpec) -> str | None:
     if not may_be_brought(store):
         return None
     with locked_task(store.paths, store.lock_wait_s):
-        found, need = _needed(spec)
+        here = store if store.home.disks_are_shared else on_this_disk(store)
+        found, need = examine_needs(spec, here, Request(publishes=False))
         if store.home.disks_are_shared:
             rebuilt = isinstance(need, Need) and need.kind == "rebuild" and not found.usable
             return f"it is {found.status}: {found.detail}" if rebuilt else None
@@ -101,16 +100,6 @@ def _not_usable(spec: RestoreSpec) -> str | None:
             return f"what was put here by {unpublished} was never published"
         why = _not_its_logs(store, found, record)
         return why if why is None or _is_in_archive(store, found) else None
-
-
-def _needed(spec: RestoreSpec) -> tuple[Verdict, Need | Refusal]:
-    """Return the verdict on the store on this disk, and what it needs if that store counts."""
-    store = spec.store if spec.store.home.disks_are_shared else on_this_disk(spec.store)
-    cluster = Cluster(store.bootstrap_servers, store.kafka_timeout_s)
-    facts, found = examine(store, _OFFSETS, cluster)
-    decide: Callable[[Facts], Need | Refusal | Open] = partial(needed, verdict=found, request=Request(publishes=False))
-    decided: list[tuple[Facts, Need | Refusal]] = resolve([facts], decide, cluster, answers_for(spec))
-    return found, decided[0][1]
 
 
 def _not_its_logs(store: StorePartitionSpec, found: Verdict, record: StoreRecord | None) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
@@ -16,7 +16,6 @@ from statestore.objects.store import ObjectStore
 from statestore.partition.archived import listed_snapshots
 from statestore.partition.facts import (
     NO_ARCHIVE,
-    UNASKED,
     ArchiveFacts,
     Candidate,
     Facts,
@@ -26,7 +25,7 @@ from statestore.partition.facts import (
 )
 from statestore.partition.generations import snapshots_of
 from statestore.partition.home import Filling
-from statestore.partition.plan import Plan, Refusal, Request, SourceName, bolder, plan
+from statestore.partition.plan import Need, Plan, Refusal, Request, SourceName, bolder, needed, plan
 from statestore.partition.snapshots import archived_loss, compared_end, inadmissible, unlike
 from statestore.partition.spec import StorePartitionSpec
 from statestore.partition.verdict import Verdict, judge
@@ -39,8 +38,8 @@ from statestore.recovery.tail import tail_logs
 from statestore.reports import Loss, RestorePlanRow, Status
 from statestore.requests.verify import Depth
 from statestore.statedir.swap import locked_task
-from statestore.verification.check import EXAMINE
-from statestore.verification.gathering import ANSWERS, Answer, Cluster, log_of, resolve
+from statestore.verification.check import EXAMINE, examine
+from statestore.verification.gathering import ANSWERS, Answer, Cluster, resolve
 from statestore.verification.global_stores import examine_global, loss_of_rebuild
 from statestore.verification.options import VerifyOptions
 
@@ -99,6 +98,15 @@ def decide(
         raise made.error
     _require_approved(spec, made)
     return facts, made
+
+
+def examine_needs(spec: RestoreSpec, store: StorePartitionSpec, request: Request) -> tuple[Verdict, Need | Refusal]:
+    """Judge a store partition by its offsets, and return what it needs; the caller holds the task's lock."""
+    cluster = Cluster(store.bootstrap_servers, store.kafka_timeout_s)
+    facts, verdict = examine(store, VerifyOptions(depth="offsets"), cluster)
+    decide: Callable[[Facts], Need | Refusal | Open] = partial(needed, verdict=verdict, request=request)
+    found: list[tuple[Facts, Need | Refusal]] = resolve([facts], decide, cluster, answers_for(spec))
+    return verdict, found[0][1]
 
 
 def _require_approved(spec: RestoreSpec, made: Plan) -> None:
@@ -199,11 +207,11 @@ def answers_for(spec: RestoreSpec) -> dict[Question, Answer]:
 
 
 def _log_bytes(facts: Sequence[Facts], cluster: Cluster) -> Iterable[Facts]:
-    return [found._replace(log_bytes=estimated_bytes(found.spec, log_of(found).all_logs)) for found in facts]
+    return [found._replace(log_bytes=estimated_bytes(found.spec, found.asked_log.all_logs)) for found in facts]
 
 
 def _rebuild_loss(facts: Sequence[Facts], cluster: Cluster) -> Iterable[Facts]:
-    return [found._replace(rebuild_loss=loss_of_rebuild(found.spec, log_of(found).all_logs)) for found in facts]
+    return [found._replace(rebuild_loss=loss_of_rebuild(found.spec, found.asked_log.all_logs)) for found in facts]
 
 
 def _proof(spec: RestoreSpec, facts: Sequence[Facts], cluster: Cluster) -> Iterable[Facts]:
@@ -213,7 +221,7 @@ def _proof(spec: RestoreSpec, facts: Sequence[Facts], cluster: Cluster) -> Itera
             yield found._replace(proof=None)
             continue
         # The proof has read the log up to a later end.
-        asked = log_of(found)._replace(log=log, all_logs={found.spec.partition: log}, asked_ms=correction.asked_ms)
+        asked = found.asked_log._replace(log=log, all_logs={found.spec.partition: log}, asked_ms=correction.asked_ms)
         yield found._replace(proof=correction, log=asked)
 
 
@@ -258,17 +266,15 @@ def _named(facts: Facts, name: str, found: History) -> NamedSnapshot:
 
 def _archive_loss(facts: Sequence[Facts], cluster: Cluster) -> Iterable[Facts]:
     for found in facts:
-        archive = found.archive
-        assert archive is not UNASKED
+        archive = found.known_archive
         assert archive.history is not None
-        lost = archived_loss(found.spec, archive.history, archive.newest, log_of(found).log)
+        lost = archived_loss(found.spec, archive.history, archive.newest, found.asked_log.log)
         yield found._replace(archive=archive._replace(loss=lost))
 
 
 def _more_snapshots(spec: RestoreSpec, facts: Sequence[Facts], cluster: Cluster) -> Iterable[Facts]:
     for found in facts:
-        archive, store = found.archive, found.spec
-        assert archive is not UNASKED
+        archive, store = found.known_archive, found.spec
         assert archive.history is not None
         objects, left = store.snapshot_archive.open(), archive.history.usable[len(archive.candidates) :]
         seen = list(archive.candidates)
@@ -294,7 +300,7 @@ def _looked_at(facts: Facts, objects: ObjectStore, listed: Listed, newest: Manif
 
 
 def _candidate(facts: Facts, manifest: Manifest) -> Candidate:
-    store, log = facts.spec, log_of(facts)
+    store, log = facts.spec, facts.asked_log
     now_ms = _no_earlier(store, log.asked_ms)
     tail = tail_logs(log.all_logs, manifest.committed)[store.partition]
     return Candidate(

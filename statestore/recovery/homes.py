@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Protocol
 
 from statestore.archive.grown_from import beginning, continuing
 from statestore.partition.archived import known_of
-from statestore.partition.facts import UNASKED
 from statestore.partition.generations import built_from_log, newest_generation, superseded
 from statestore.partition.home import Copy
 from statestore.partition.reinstating import keep_replaced, replaced_by
@@ -25,23 +23,30 @@ _log = logging.getLogger(__name__)
 _OFFSETS = VerifyOptions(depth="offsets")
 
 
-class StoreHome(Protocol):
-    """Where a store is put in place, and what becomes of the one that it replaces."""
+class DiskHome:
+    """Where a store is put in place, and what becomes of the one that it replaces: both are on this disk."""
+
+    def __init__(self, store: StorePartitionSpec) -> None:
+        self._store = store
 
     def done_before(self, spec: RestoreSpec) -> dict[str, object]:
         """Return figures of a healthy store: whether an earlier attempt of this restore put it there.
 
         That attempt may have ended before its report, and then it would not be known what is to be validated.
         """
+        return done_on_disk(spec)
 
     def replaced_verdict(self, work: Work) -> Judgement:
         """Return how the store that is replaced on this disk was judged."""
+        return work.plan.replaced
 
     def keep_replaced(self, work: Work) -> str | None:
-        """Keep the replaced snapshot, if there is one; return its name."""
+        """Keep the replaced snapshot, if there is one, and return its name: here, the old store waits in quarantine."""
+        return None
 
     def kept(self, quarantine: Path | None) -> str | None:
         """Return where the replaced store is, if it may be put back from there."""
+        return None if quarantine is None else str(quarantine)
 
     def lineage(self, work: Work, begins: str) -> str | None:
         """Return which snapshots those of the new store follow; None: those of its log.
@@ -51,35 +56,6 @@ class StoreHome(Protocol):
         begins
             Why they begin a generation; empty if they do not.
         """
-
-    def lineage_of_log(self) -> str | None:
-        """Return which snapshots those of a store follow that was built from its log."""
-
-
-class DiskHome:
-    """The store is the one on this disk."""
-
-    def __init__(self, store: StorePartitionSpec) -> None:
-        self._store = store
-
-    def done_before(self, spec: RestoreSpec) -> dict[str, object]:
-        """Return whether an earlier attempt of this restore put the store on this disk."""
-        return done_on_disk(spec)
-
-    def replaced_verdict(self, work: Work) -> Judgement:
-        """Return how the live store was judged."""
-        return work.plan.replaced
-
-    def keep_replaced(self, work: Work) -> str | None:
-        """Return None: the replaced store waits in quarantine."""
-        return None
-
-    def kept(self, quarantine: Path | None) -> str | None:
-        """Return the directory in quarantine."""
-        return None if quarantine is None else str(quarantine)
-
-    def lineage(self, work: Work, begins: str) -> str | None:
-        """Return which snapshots those of the new store follow."""
         store, snapshot = self._store, work.snapshot
         if work.plan.mode == "tail":
             return read_text(store.paths.snapshot(store.store.name))
@@ -88,7 +64,7 @@ class DiskHome:
         return self.lineage_of_log() if snapshot is None else continuing(store.snapshot_archive.url, snapshot)
 
     def lineage_of_log(self) -> str | None:
-        """Return None: whichever snapshots its log has."""
+        """Return which snapshots those of a store follow that was built from its log."""
         return None
 
 
@@ -130,7 +106,7 @@ class ArchiveHome(DiskHome):
 _HOMES = {Copy.DISK: DiskHome, Copy.SNAPSHOT: ArchiveHome}
 
 
-def home_of(store: StorePartitionSpec) -> StoreHome:
+def home_of(store: StorePartitionSpec) -> DiskHome:
     """Return the home of a store partition."""
     return _HOMES[store.home.copy](store)
 
@@ -147,7 +123,5 @@ def done_on_disk(spec: RestoreSpec) -> dict[str, object]:
 
 def _generation(work: Work) -> int:
     """Return the newest generation, as it was when the restore was planned."""
-    archive = work.facts.archive
-    if archive is UNASKED or archive.history is None:
-        return newest_generation(work.store)
-    return archive.history.generation
+    history = work.facts.known_archive.history
+    return newest_generation(work.store) if history is None else history.generation

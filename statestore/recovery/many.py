@@ -12,8 +12,7 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-
-from pydantic import BaseModel, ConfigDict
+from typing import NamedTuple
 
 from statestore.changelog import brokers_clock
 from statestore.errors import InputError, StateStoreError
@@ -60,23 +59,11 @@ _TASKS_A_PIECE, _PIECES_EACH = 32, 4
 _SHORT_LOG, _BESIDE = 50_000, 4
 
 
-class _OfTask(BaseModel):
-    """Rows of the stores of one task."""
+class _Restored(NamedTuple):
+    """Rows of the stores of some tasks, and whether the process that restored them died."""
 
-    model_config = ConfigDict(frozen=True)
-
-
-class _Restored(_OfTask):
-    rows: tuple[RestoreRow, ...]
+    rows: list[RestoreRow]
     lost: bool = False
-
-
-class _Sources(_OfTask):
-    rows: tuple[SourceName | None, ...]
-
-
-class _Planned(_OfTask):
-    rows: tuple[RestorePlanRow, ...]
 
 
 def require_points(restores: Sequence[RestoreSpec]) -> None:
@@ -129,8 +116,7 @@ def cut_by_length(restores: Sequence[RestoreSpec], parallelism: int) -> list[Res
 def plan_many(restores: Sequence[RestoreSpec], run: Runner) -> list[RestorePlanRow]:
     """Say what `restore_many` would do, and do nothing."""
     groups = by_task(spec.store for spec in restores)
-    found = run([[restores[at] for at in group] for group in groups], _plan_task, _Planned)
-    return in_order(groups, [task.rows for task in found])
+    return in_order(groups, run([[restores[at] for at in group] for group in groups], _plan_task, list[RestorePlanRow]))
 
 
 def restore_many(
@@ -169,10 +155,8 @@ def restore_many(
     return rows
 
 
-def _plan_task(specs: Sequence[RestoreSpec]) -> _Planned:
-    return _Planned(
-        rows=tuple(plan_restore(spec, None if spec.store.store.logged else plan_unlogged) for spec in specs)
-    )
+def _plan_task(specs: Sequence[RestoreSpec]) -> list[RestorePlanRow]:
+    return [plan_restore(spec, None if spec.store.store.logged else plan_unlogged) for spec in specs]
 
 
 def _restore_tasks(specs: Sequence[RestoreSpec]) -> _Restored:
@@ -191,7 +175,7 @@ def _restore_tasks(specs: Sequence[RestoreSpec]) -> _Restored:
             ]
             done = [result.result() for result in begun]
         done += [_restore_task([specs[at] for at in task]) for task in long]
-    return _Restored(rows=tuple(in_order((*short, *long), done)))
+    return _Restored(in_order((*short, *long), done))
 
 
 def _restore_task(specs: Sequence[RestoreSpec], asked: AskedLogs | None = None) -> list[RestoreRow]:
@@ -237,7 +221,7 @@ def _read_from_start(specs: Sequence[RestoreSpec], asked: AskedLogs) -> list[Beg
 
 
 def _lost_tasks(specs: Sequence[RestoreSpec], error: StateStoreError) -> _Restored:
-    return _Restored(rows=tuple(failed(spec, error) for spec in specs), lost=True)
+    return _Restored([failed(spec, error) for spec in specs], lost=True)
 
 
 def _with_ranges_read(restores: Sequence[RestoreSpec], run: Runner, progress: Location) -> list[RestoreSpec]:
@@ -247,8 +231,10 @@ def _with_ranges_read(restores: Sequence[RestoreSpec], run: Runner, progress: Lo
     """
     candidates = [spec for spec in restores if is_cut(spec)]
     groups = by_task(spec.store for spec in candidates)
-    planned = run([[candidates[at] for at in group] for group in groups], _sources_of_task, _Sources, _no_sources)
-    sources = in_order(groups, [task.rows for task in planned])
+    pieces = [[candidates[at] for at in group] for group in groups]
+    sources = in_order(
+        groups, run(pieces, _sources_of_task, list[SourceName | None], lambda specs, _: [None] * len(specs))
+    )
     left = [spec for spec, source in zip(candidates, sources, strict=True) if source == "log"]
     done: dict[StorePartitionSpec, RestoreSpec] = {}
     for source in all_sources():
@@ -257,9 +243,5 @@ def _with_ranges_read(restores: Sequence[RestoreSpec], run: Runner, progress: Lo
     return [done[spec.store]._replace(from_log=True) if spec.store in done else spec for spec in restores]
 
 
-def _sources_of_task(specs: Sequence[RestoreSpec]) -> _Sources:
-    return _Sources(rows=tuple(map(planned_source, specs)))
-
-
-def _no_sources(specs: Sequence[RestoreSpec], error: StateStoreError) -> _Sources:
-    return _Sources(rows=(None,) * len(specs))
+def _sources_of_task(specs: Sequence[RestoreSpec]) -> list[SourceName | None]:
+    return list(map(planned_source, specs))

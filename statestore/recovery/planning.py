@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from statestore.errors import DiskSpaceError, StateStoreError, TopicMismatchError
-from statestore.partition.facts import UNASKED
 from statestore.partition.plan import Plan
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import point_and_target, require_free_target
@@ -19,7 +18,7 @@ from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.tail import tail_logs
 from statestore.reports import Failure, RestorePlanRow
 from statestore.statedir.swap import locked_task
-from statestore.verification.gathering import Cluster, log_of
+from statestore.verification.gathering import Cluster
 from statestore.verification.options import VerifyOptions
 
 #: Rate of one Spark task that durations are estimated with; `make bench-restore` measures the machine's own.
@@ -105,11 +104,11 @@ def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
     row = row.model_copy(update={"reason": made.reason})
     if made.source is None:
         return row
-    logs = log_of(facts).all_logs
+    logs = facts.asked_log.all_logs
     if made.mode != "full":
         logs = tail_logs(logs, made.after)
     source = next((one for one in all_sources() if one.prepares(spec) and made.source == "log"), source_of(made.source))
-    snapshot = None if facts.archive is UNASKED else facts.archive.manifest(made.snapshot)
+    snapshot = facts.known_archive.manifest(made.snapshot)
     fetched = 0 if snapshot is None else snapshot.bytes
     return _with_cost(spec, row.model_copy(update=_consequences(made)), source, logs, made.snapshot, fetched)
 

@@ -22,7 +22,7 @@ from statestore.errors import ChangelogReplacedError, LockedError, RetryError, S
 from statestore.formats.database_files import has_rows
 from statestore.kafka.connection_pool import keep_connections
 from statestore.model import TopicPartition
-from statestore.partition.facts import UNASKED, Facts
+from statestore.partition.facts import Facts
 from statestore.partition.generations import newest_generation
 from statestore.partition.quarantine import clean_quarantine
 from statestore.partition.replacement import clear_built
@@ -170,7 +170,7 @@ def _carry_out(
 
 def _unreadable(facts: Facts) -> Iterator[str]:
     """Name the snapshots whose manifests cannot be read; one that the log does not continue is only too old."""
-    for candidate in () if facts.archive is UNASKED else facts.archive.candidates:
+    for candidate in facts.known_archive.candidates:
         if candidate.manifest is None and candidate.refused is not None:
             yield f"{candidate.name}: {candidate.refused}"
 

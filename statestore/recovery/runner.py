@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
-
-from pydantic import BaseModel
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from statestore.errors import StateStoreError
 from statestore.objects.path import Location
@@ -16,8 +14,8 @@ from statestore.recovery.spec import RestoreSpec
 from statestore.reports import RestoreRow
 
 S = TypeVar("S")
-M = TypeVar("M", bound=BaseModel)
-P = TypeVar("P", bound="Part")
+M = TypeVar("M")
+P = TypeVar("P")
 
 
 class Runner(Protocol):
@@ -34,28 +32,20 @@ class Runner(Protocol):
         """Return one row for each piece; `lost` makes that of one whose process died, where the others go on."""
 
 
-class Part(Protocol):
-    """A part of a restore that is done ahead by itself."""
+class Part(NamedTuple, Generic[P]):
+    """A part of a restore that is done ahead by itself; `name` is its name in the progress."""
 
-    @property
-    def spec(self) -> RestoreSpec:
-        """The restore."""
-
-    @property
-    def name(self) -> str:
-        """Name of the part in its progress."""
+    spec: RestoreSpec
+    what: P
+    name: str = ""
 
 
 def run_parts(
-    parts: Sequence[P], work: Callable[[P], RestoreRow], run: Runner, progress: Location
+    parts: Sequence[Part[P]], work: Callable[[Part[P]], RestoreRow], run: Runner, progress: Location
 ) -> Sequence[RestoreRow]:
     """Do parts of restores, showing how far each is."""
     if not parts:
         return []
     labels = [progress_label(part.spec.store.store_partition, part.name) for part in parts]
     with shown(progress, labels, RESTORES):
-        return run(parts, work, RestoreRow, _lost_part)
-
-
-def _lost_part(part: Part, error: StateStoreError) -> RestoreRow:
-    return failed(part.spec, error)
+        return run(parts, work, RestoreRow, lambda part, error: failed(part.spec, error))

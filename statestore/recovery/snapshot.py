@@ -9,7 +9,7 @@ from typing import NamedTuple
 from statestore import kill_switch
 from statestore.archive.fetch import has_bytes
 from statestore.archive.manifest import Manifest
-from statestore.archive.snapshots import History, Listed, history, mark_suspect, read_snapshot
+from statestore.archive.snapshots import History, Listed, history, mark_suspect
 from statestore.errors import (
     InputError,
     StoreCorruptedError,
@@ -62,11 +62,6 @@ def find_snapshot(store: StorePartitionSpec, name: str, listed: History | None =
         f"{store.store_partition} has no snapshot {name} in {objects.url}; `statestore snapshot list` lists them. A "
         f"snapshot is of one store partition: name that, too"
     )
-
-
-def read_found(found: FoundSnapshot) -> Manifest:
-    """Read the manifest of a snapshot that was named."""
-    return read_snapshot(found.objects, found.listed)
 
 
 def build_from_snapshot(

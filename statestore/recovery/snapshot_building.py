@@ -10,17 +10,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statestore.archive.grown_from import beginning
-from statestore.changelog import brokers_clock
 from statestore.durable import write_durably
 from statestore.errors import SnapshotError, StateStoreError
 from statestore.objects.path import Location
-from statestore.partition.changelog_time import LogTimes, log_times
 from statestore.partition.facts import LastKnown, LogFacts, RebuildLoss
 from statestore.partition.generations import newest_generation, replaced_with
 from statestore.partition.replacement import may_lack_versions
-from statestore.partition.snapshots import publish_live, publish_row
+from statestore.partition.snapshots import loss_by_log, publish_live, publish_row
 from statestore.partition.spec import StorePartitionSpec
-from statestore.partition.verdict import LACKS_VERSIONS, needs_stream_time, rebuild_loss
+from statestore.partition.verdict import LACKS_VERSIONS
 from statestore.recovery.full import Logs, store_logs
 from statestore.recovery.restore import restore
 from statestore.recovery.rows import failed
@@ -168,13 +166,7 @@ def _begin_generation(store: StorePartitionSpec) -> None:
 def incomplete_log(store: StorePartitionSpec, logs: Logs) -> RebuildLoss | None:
     """Say what a log has lost which its store may have had, so that its fold lacks it; None: nothing."""
     log = logs[store.partition]
-    times = log_times(store, log) if needs_stream_time(store, None, log) else LogTimes()
-    lost = rebuild_loss(
-        LastKnown(anything=True),
-        LogFacts(store.changelog, log, stream_time=times.latest, first_time=times.first),
-        retention_ms=store.store.row_retention_ms,
-        now_ms=brokers_clock.now_ms(store),
-    )
+    lost = loss_by_log(store, LastKnown(anything=True), LogFacts(store.changelog, log))
     if lost.loss is not Loss.LIKELY and may_lack_versions(store, log.last_stable - 1, log):
         return RebuildLoss(Loss.UNPROVEN, LACKS_VERSIONS)
     return lost if lost.loss is Loss.LIKELY else None

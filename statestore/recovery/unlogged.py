@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from statestore import kill_switch
 from statestore.archive.grown_from import beginning, continuing
 from statestore.archive.manifest import Manifest
-from statestore.archive.snapshots import history
+from statestore.archive.snapshots import history, read_snapshot
 from statestore.changelog import brokers_clock
 from statestore.errors import InputError, LockedError, SnapshotError, StateStoreError, StoreCorruptedError
 from statestore.formats.database_files import has_rows
@@ -30,7 +30,7 @@ from statestore.recovery.deciding import no_longer_approved
 from statestore.recovery.disk_space import free_bytes, require_disk_for_snapshot
 from statestore.recovery.full import Built
 from statestore.recovery.restore_progress import RestoreProgressWriter
-from statestore.recovery.snapshot import find_snapshot, lay_snapshot, read_found
+from statestore.recovery.snapshot import find_snapshot, lay_snapshot
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staged_check import check_staged
 from statestore.recovery.staging import Staging
@@ -161,7 +161,7 @@ def _chosen(spec: RestoreSpec, last: LastCommit) -> Iterator[_Chosen]:
     store = spec.store
     if (name := spec.request.snapshot) is not None:
         named = find_snapshot(store, name)
-        snapshot = read_found(named)
+        snapshot = read_snapshot(named.objects, named.listed)
         if differing := unlike(store, snapshot):
             raise InputError(f"{store.store_partition}: snapshot {name} is {differing}")
         against = "it is marked as suspect: it may hold wrong rows" if named.listed.suspect else ""

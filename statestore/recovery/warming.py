@@ -7,13 +7,10 @@ brought up whole or not at all: where one of its stores cannot be made, the othe
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
-
-from pydantic import BaseModel
 
 from statestore.errors import (
     ArchiveAccessError,
@@ -27,14 +24,13 @@ from statestore.errors import (
 )
 from statestore.kafka.connection_pool import keep_connections
 from statestore.model import TaskId
-from statestore.partition.facts import Facts, Open
 from statestore.partition.grouping import by_task, in_order
-from statestore.partition.plan import Need, Refusal, advised, is_nowhere_else, needed
+from statestore.partition.plan import Need, Refusal, advised, is_nowhere_else
 from statestore.partition.replacement import clear_built
 from statestore.partition.restore_points import restore_points
 from statestore.partition.spec import StorePartitionSpec
 from statestore.partition.verdict import Verdict, repartitioned
-from statestore.recovery.deciding import answers_for, request_of
+from statestore.recovery.deciding import examine_needs, request_of
 from statestore.recovery.disk_space import estimated_bytes
 from statestore.recovery.full import store_logs
 from statestore.recovery.many import cut_by_length, restore_many
@@ -45,9 +41,7 @@ from statestore.recovery.task_cleanup import size_of
 from statestore.reports import Action, RestoreRow
 from statestore.requests.restore import RestoreRequest
 from statestore.statedir.swap import locked_task
-from statestore.verification.check import examine, unobserved
-from statestore.verification.gathering import Cluster, resolve
-from statestore.verification.options import VerifyOptions
+from statestore.verification.report_row import unobserved
 
 _log = logging.getLogger(__name__)
 _NO_ARCHIVE = (ArchiveUnavailableError.__name__, ArchiveAccessError.__name__)
@@ -191,10 +185,6 @@ def task_sizes(specs: Sequence[StorePartitionSpec]) -> dict[TaskId, int]:
     return sizes
 
 
-class _Planned(BaseModel):
-    rows: tuple[WarmRow, ...]
-
-
 def plan_warming(specs: Sequence[StorePartitionSpec], how: Warming) -> list[WarmRow]:
     """Return what is to be done with each store: the outcome `warmed` is still to come.
 
@@ -204,8 +194,8 @@ def plan_warming(specs: Sequence[StorePartitionSpec], how: Warming) -> list[Warm
         If Kafka cannot be asked: that says nothing about the stores.
     """
     groups = by_task(specs)
-    found = how.run([[how.restore(specs[at]) for at in group] for group in groups], _plan_task, _Planned)
-    return in_order(groups, [task.rows for task in found])
+    pieces = [[how.restore(specs[at]) for at in group] for group in groups]
+    return in_order(groups, how.run(pieces, _plan_task, list[WarmRow]))
 
 
 def warm_stores(
@@ -237,9 +227,9 @@ def _unless_obstructed(row: WarmRow, obstacle: str | None) -> WarmRow:
     return row._replace(outcome="left", detail=f"the task is left to the application: {obstacle}")
 
 
-def _plan_task(asked: Sequence[RestoreSpec]) -> _Planned:
+def _plan_task(asked: Sequence[RestoreSpec]) -> list[WarmRow]:
     with keep_connections():
-        return _Planned(rows=tuple(map(_plan, asked)))
+        return list(map(_plan, asked))
 
 
 def _plan(spec: RestoreSpec) -> WarmRow:
@@ -269,14 +259,9 @@ def _plan(spec: RestoreSpec) -> WarmRow:
 
 def _needed(spec: RestoreSpec) -> tuple[Verdict, Need | Refusal]:
     """Return the verdict on a store by its offsets, and what it needs; the caller holds the task's lock."""
-    store, request = spec.store, request_of(spec)
-    if (verdict := repartitioned(store, None)) is not None:
+    if (verdict := repartitioned(spec.store, None)) is not None:
         return verdict, Refusal(InputError(verdict.detail))
-    cluster = Cluster(store.bootstrap_servers, store.kafka_timeout_s)
-    facts, verdict = examine(store, VerifyOptions(depth="offsets"), cluster)
-    decide: Callable[[Facts], Need | Refusal | Open] = partial(needed, verdict=verdict, request=request)
-    found: list[tuple[Facts, Need | Refusal]] = resolve([facts], decide, cluster, answers_for(spec))
-    return verdict, found[0][1]
+    return examine_needs(spec, spec.store, request_of(spec))
 
 
 def _restored(specs: Sequence[RestoreSpec], how: Warming) -> list[RestoreRow]:

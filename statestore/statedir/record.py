@@ -115,6 +115,11 @@ class StoreRecord(BaseModel):
         return self.model_copy(update={"caught_up_ms": min(self.caught_up_ms, clock.now_ms())}).model_dump_json()
 
 
+def seen_end(record: StoreRecord | None, committed: int | None) -> int | None:
+    """Return the offset before which a store with this committed offset has seen all; None: not recorded."""
+    return None if record is None else record.seen_end(committed)
+
+
 def read_record(paths: TaskPaths, store: str) -> StoreRecord | None:
     """Return the record, or None where there is none that can be read."""
     return _read(paths.record(store))

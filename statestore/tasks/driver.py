@@ -22,9 +22,10 @@ from statestore.formats.commit_metadata import CommitMetadata
 from statestore.kafka.record_headers import with_headers
 from statestore.kafka.topics import LogRange
 from statestore.model import TaskId, TopicPartition
-from statestore.partition.facts import LastKnown
+from statestore.partition.facts import LastKnown, Question
 from statestore.partition.replay import replay
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
+from statestore.partition.verdict import unread
 from statestore.stores.processor_store import processor_store
 from statestore.stores.typed import AnyStore
 from statestore.tasks.driver_logs import ListReader, LoggedRecord, Logs
@@ -35,6 +36,7 @@ from statestore.tasks.spec import TaskSpec
 from statestore.tasks.task_changelogs import TaskChangelogs
 from statestore.tasks.task_stores import TaskStores
 from statestore.tasks.topology import BATCH, Counts, Topology
+from statestore.verification.gathering import Answer
 
 _DAY_MS = 24 * 60 * 60 * 1000
 
@@ -227,6 +229,16 @@ class _Changelogs(TaskChangelogs):
         super().__init__(spec)
         self._logs = logs
 
+    @property
+    def answers(self) -> Mapping[Question, Answer]:
+        """Each offset of a list has a record, and nothing is compacted in it."""
+        return {
+            Question.FIRST_RECORD: lambda asked, _: [one._replace(first=(unread(one) or [None])[0]) for one in asked],
+            Question.LACKS_VERSIONS: lambda asked, _: [
+                one._replace(log=one.asked_log._replace(lacks_versions=False)) for one in asked
+            ],
+        }
+
     def now_ms(self) -> int:
         """Return this machine's time (ms)."""
         return clock.now_ms()
@@ -240,10 +252,6 @@ class _Changelogs(TaskChangelogs):
         """Yield the records with `start <= offset < end`; values are plain."""
         yield from ListReader(changelog, self._logs).read(start, end)
 
-    def has_record(self, changelog: TopicPartition, start: int, log: LogRange) -> bool:
-        """Whether a record follows."""
-        return start < log.last_stable
-
     def settled(self, changelogs: Collection[TopicPartition]) -> dict[TopicPartition, LogRange]:
         """Return the offsets of changelogs."""
         return {changelog: self._logs.range_of(changelog) for changelog in changelogs}
@@ -255,10 +263,6 @@ class _Changelogs(TaskChangelogs):
     def had_by_commits(self, spec: StorePartitionSpec) -> LastKnown | None:
         """No list is recreated."""
         return None
-
-    def may_lack_versions(self, spec: StorePartitionSpec, committed: int | None, log: LogRange) -> bool:
-        """Nothing is compacted in a list."""
-        return False
 
 
 def added(one: Counts, other: Counts) -> Counts:

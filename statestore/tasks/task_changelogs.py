@@ -11,19 +11,17 @@ import pyarrow as pa
 from statestore.changelog import brokers_clock
 from statestore.changelog.epochs import log_ends
 from statestore.changelog.reader import ChangelogReader
-from statestore.kafka.reader import first_offset
 from statestore.kafka.topics import LogRange, Topics
 from statestore.model import TopicPartition
-from statestore.partition.changelog_time import LogTimes, log_times
 from statestore.partition.committed_changelogs import had_by_commits
 from statestore.partition.cuts import find_cuts
-from statestore.partition.facts import LastKnown
-from statestore.partition.replacement import may_lack_versions
+from statestore.partition.facts import LastKnown, Question
 from statestore.partition.replay import replay
 from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.record import StoreRecord
 from statestore.stores.typed import AnyStore
 from statestore.tasks.spec import TaskSpec
+from statestore.verification.gathering import ANSWERS, Answer
 
 #: For so long the markers of the last transaction are waited for before a store is recorded, s.
 _MARKERS_S = 2.0
@@ -42,6 +40,11 @@ class TaskChangelogs:
 
     def __init__(self, spec: TaskSpec) -> None:
         self._spec = spec
+
+    @property
+    def answers(self) -> Mapping[Question, Answer]:
+        """How questions about the stores are answered, but for that of earlier evidence."""
+        return ANSWERS
 
     def now_ms(self) -> int:
         """Return the brokers' time (ms), which says what Kafka has deleted from changelogs."""
@@ -70,11 +73,6 @@ class TaskChangelogs:
         spec = self._spec
         with ChangelogReader(spec.bootstrap_servers, changelog, stall_timeout_s=spec.kafka_timeout_s) as reader:
             yield from reader.read(start, end)
-
-    def has_record(self, changelog: TopicPartition, start: int, log: LogRange) -> bool:
-        """Whether a committed record follows: markers and compacted offsets are none."""
-        spec = self._spec
-        return first_offset(spec.bootstrap_servers, changelog, start, log.last_stable, spec.kafka_timeout_s) is not None
 
     def cuts(self, records: Mapping[TopicPartition, StoreRecord | None]) -> dict[TopicPartition, int]:
         """Return where changelogs were cut since their stores were recorded: these grow again, and offsets do not tell.
@@ -108,18 +106,10 @@ class TaskChangelogs:
         """Return the offset of each changelog's first record with such a timestamp (ms) or a later one."""
         return self._topics().first_from(times) if times else {}
 
-    def times(self, spec: StorePartitionSpec, log: LogRange) -> LogTimes:
-        """Return the times of the first and last rows in a window or session store's changelog."""
-        return log_times(spec, log)
-
     def had_by_commits(self, spec: StorePartitionSpec) -> LastKnown | None:
         """Return what a store had by the task's last commit, if its changelog was recreated since; None otherwise."""
         (found,) = had_by_commits([spec])
         return found
-
-    def may_lack_versions(self, spec: StorePartitionSpec, committed: int | None, log: LogRange) -> bool:
-        """Tell whether compaction may have removed something that a versioned store has up to its committed offset."""
-        return may_lack_versions(spec, committed, log)
 
     def _topics(self) -> Topics:
         return Topics(self._spec.bootstrap_servers, self._spec.kafka_timeout_s)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, NoReturn
@@ -38,7 +38,7 @@ from statestore.partition.replacement import require_tombstones
 from statestore.partition.restore_point_advice import DECIDED_BY_SNAPSHOTS, with_restore_point
 from statestore.partition.restore_points import restore_points
 from statestore.partition.spec import on_this_disk
-from statestore.partition.verdict import Verdict, judge, unread, with_loss
+from statestore.partition.verdict import Verdict, judge, with_loss
 from statestore.reports import Action, Advice, Loss, Status, StoreFigures
 from statestore.statedir.context import forget_mode, store_context
 from statestore.statedir.record import (
@@ -46,6 +46,7 @@ from statestore.statedir.record import (
     StoreRecord,
     read_memory_record,
     read_record,
+    seen_end,
     write_memory_record,
     write_record,
 )
@@ -61,7 +62,7 @@ from statestore.tasks.spec import TaskSpec
 from statestore.tasks.staged_store import StagedStore, build_staged, known_stream_time
 from statestore.tasks.task_changelogs import ChangelogEnd, TaskChangelogs
 from statestore.tasks.task_sources import TASK_SOURCES
-from statestore.verification.gathering import Answer, Cluster, log_of, resolve
+from statestore.verification.gathering import Answer, Cluster, resolve
 
 _log = logging.getLogger(__name__)
 
@@ -264,7 +265,7 @@ class TaskStore:
             return RebuildError(verdict.detail)
         start = log.start
         if committed is not None:
-            start = next_offset(committed, record.seen_end(committed) if record else None)
+            start = next_offset(committed, seen_end(record, committed))
         self.is_untouched = False
         self._restored = self._changelogs.replay(store, self.changelog, start, log)
         if committed is not None and record is not None and topic.compacted and self._spec.store.compaction_keeps_rows:
@@ -304,40 +305,19 @@ class TaskStore:
 
     def _answers(self) -> dict[Question, Answer]:
         """Return how questions about the store are answered during a task."""
-        changelogs, spec = self._changelogs, self._spec
 
-        def last_known(facts: Facts) -> Facts:
-            log = log_of(facts)
+        def last_known(asked: Sequence[Facts], cluster: Cluster) -> Iterable[Facts]:
+            [facts] = asked
+            log = facts.asked_log
             found = self._had_elsewhere(log.log)
             if found is None:
-                return facts._replace(elsewhere=True)
-            cut = changelogs.cuts({self.changelog: found.record}).get(self.changelog)
+                return [facts._replace(elsewhere=True)]
+            cut = self._changelogs.cuts({self.changelog: found.record}).get(self.changelog)
             known = found._replace(in_memory=facts.disk.known.in_memory)
             disk = facts.disk._replace(record=found.record, known=known)
-            return facts._replace(disk=disk, log=log._replace(cut_at=cut), elsewhere=True)
+            return [facts._replace(disk=disk, log=log._replace(cut_at=cut), elsewhere=True)]
 
-        def first_record(facts: Facts) -> Facts:
-            asked, log = unread(facts), log_of(facts).log
-            there = asked is not None and changelogs.has_record(self.changelog, asked[0], log)
-            return facts._replace(first=asked[0] if there and asked is not None else None)
-
-        def log_times(facts: Facts) -> Facts:
-            log = log_of(facts)
-            times = changelogs.times(spec, log.log)
-            return facts._replace(log=log._replace(stream_time=times.latest, first_time=times.first, times_known=True))
-
-        def lacks_versions(facts: Facts) -> Facts:
-            log = log_of(facts)
-            lacks = changelogs.may_lack_versions(spec, facts.disk.known.committed, log.log)
-            return facts._replace(log=log._replace(lacks_versions=lacks))
-
-        one_by_one = {
-            Question.LAST_KNOWN: last_known,
-            Question.FIRST_RECORD: first_record,
-            Question.LOG_TIMES: log_times,
-            Question.LACKS_VERSIONS: lacks_versions,
-        }
-        return {question: partial(_each, answer) for question, answer in one_by_one.items()}
+        return {**self._changelogs.answers, Question.LAST_KNOWN: last_known}
 
     def _begin(self, record: StoreRecord | None, lost: RebuildLoss, log: LogRange, asked_ms: int) -> None:
         """Give a store that has nothing its whole changelog; on disk it takes its place only when it is whole."""
@@ -558,7 +538,3 @@ def _before(record: StoreRecord | None, log: LogRange) -> _Before:
     if record is None:
         return _Before(needed, adopted=True)
     return _Before(needed, record.adopted, record.stream_time, record.at_least_once)
-
-
-def _each(answer: Callable[[Facts], Facts], facts: Sequence[Facts], cluster: Cluster) -> Iterable[Facts]:
-    return map(answer, facts)

@@ -24,7 +24,7 @@ from statestore.partition.generations import newest_generation
 from statestore.partition.last_commit import LastCommit
 from statestore.statedir.context import forget_mode
 from statestore.statedir.record import StoreRecord
-from statestore.statedir.seal import break_seal, check_seal, forget_digests
+from statestore.statedir.seal import break_seal, forget_digests
 from statestore.stores.built_in import BuiltInBytes
 from statestore.stores.commit_log import prepared_commits
 from statestore.tasks.task_store import TaskStore
@@ -49,22 +49,9 @@ class UnloggedTaskStore(TaskStore):
 
     def open(self, legacy_offset: int | None, *, read_in_full: bool) -> None:
         """Open the store if it is there. Whether a missing one may begin empty is known in `begin`."""
-        paths, definition = self._spec.paths, self._spec.store
         self._is_missing = not self._spec.live.exists()
-        if self._is_missing:
-            return
-        try:
-            sealed = check_seal(paths, self._name, definition.store_kind) is not None
-            if not sealed:
-                forget_digests(paths, self._name)
-            self._init()
-            self.is_untouched = sealed
-            if read_in_full:
-                for _ in self.store.all():
-                    pass
-        except RebuildError as error:
-            self.store.close(clean=False)
-            self.damage = error
+        if not self._is_missing:
+            super().open(None, read_in_full=read_in_full)
 
     def begin(self, last: LastCommit | None, asked_ms: int) -> None:
         """Complete or discard the prepared commit, and require that the store has what the task has committed.

@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from functools import partial
 from itertools import chain, groupby
 from typing import TypeVar
@@ -36,7 +35,7 @@ from statestore.kafka.topics import APPEND_TIME, TIMESTAMP_TYPE
 from statestore.partition.advice import lost_logs
 from statestore.partition.archived import ArchivedStore, copied, look_into_archive
 from statestore.partition.facts import UNASKED, DiskFacts, Facts, RebuildLoss
-from statestore.partition.home import Copy
+from statestore.partition.home import Copy, Filling
 from statestore.partition.inspection import damaged_file, inspect
 from statestore.partition.spec import StorePartitionSpec
 from statestore.partition.verdict import (
@@ -49,16 +48,16 @@ from statestore.partition.verdict import (
     with_loss,
 )
 from statestore.reports import Action, Contents, Loss, Status, VerifyRow
-from statestore.statedir.lock import give_way
 from statestore.statedir.swap import locked_task
 from statestore.verification.contents import compare_contents, count_rows
 from statestore.verification.gathering import Cluster, resolve
+from statestore.verification.global_stores import verify_global
 from statestore.verification.left_open import with_position
 from statestore.verification.options import VerifyOptions
 from statestore.verification.proof.bounds import noted, with_lower_bounds
 from statestore.verification.proof.closed import why_not_comparable
 from statestore.verification.proof.unproven import unproven_keys
-from statestore.verification.report_row import report_row
+from statestore.verification.report_row import report_row, under_lock, unobserved
 from statestore.verification.unlogged import verify_unlogged
 
 T = TypeVar("T")
@@ -81,7 +80,7 @@ def verify_many(
     options: VerifyOptions = _SCAN,
     tasks: Mapping[tuple[str, int], int] = _NO_TASKS,
 ) -> list[VerifyRow]:
-    """Verify store partitions, each under its task's lock. Global stores: see `global_stores.py`.
+    """Verify store partitions, each under its task's lock.
 
     Parameters
     ----------
@@ -113,12 +112,14 @@ def verify_many(
         with keep_connections():
             for where, asked in left.items():
                 cluster = Cluster(*where)
-                for at in [at for at in asked if not specs[at].store.logged]:
-                    rows[at] = verify_unlogged(specs[at], options)
-                asked = [at for at in asked if at not in rows]
                 by_copy: dict[Copy, list[int]] = {}
                 for at in asked:
-                    by_copy.setdefault(specs[at].home.copy, []).append(at)
+                    spec = specs[at]
+                    alone = _ALONE.get(spec.origin.filling) or (None if spec.store.logged else verify_unlogged)
+                    if alone is not None:
+                        rows[at] = alone(spec, options)
+                    else:
+                        by_copy.setdefault(spec.home.copy, []).append(at)
                 for copy, of_copy in by_copy.items():
                     for part in _parts(of_copy, _ASKED):
                         verified = _VERIFY[copy]([specs[at] for at in part], options, cluster)
@@ -202,11 +203,7 @@ def _look(spec: StorePartitionSpec, options: VerifyOptions) -> DiskFacts:
 
 def _verify(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) -> VerifyRow:
     started = time.monotonic()
-    try:
-        with locked_task(spec.paths, spec.lock_wait_s, reading=True):
-            _, verdict = examine(spec, replace(options, give_way=partial(give_way, spec.paths)), cluster)
-    except (LockedError, InvalidStateError) as error:
-        verdict = unobserved(error)
+    verdict = under_lock(spec, options, lambda how: examine(spec, how, cluster)[1])
     return _row(spec, verdict, options, started)
 
 
@@ -390,15 +387,22 @@ def _seen(specs: Sequence[StorePartitionSpec], options: VerifyOptions) -> list[D
     """Look at store partitions, those of a task under one lock: to take it, all databases of the task are looked at."""
     seen: dict[int, DiskFacts | Verdict] = {}
     in_order = sorted(range(len(specs)), key=lambda at: specs[at].paths)
-    for paths, of_task in groupby(in_order, lambda at: specs[at].paths):
+    for _, of_task in groupby(in_order, lambda at: specs[at].paths):
         task = list(of_task)
-        try:
-            with locked_task(paths, wait_s=0, reading=True):
-                for at in task:
-                    seen[at] = _seen_alone(specs[at], options)
-        except (LockedError, InvalidStateError) as error:
-            seen |= dict.fromkeys(task, unobserved(error))
+        with ExitStack() as held:
+            seen |= zip(task, _seen_with_lock(held, [specs[at] for at in task], options), strict=True)
     return [seen[at] for at in range(len(specs))]
+
+
+def _seen_with_lock(
+    held: ExitStack, specs: Sequence[StorePartitionSpec], options: VerifyOptions, wait_s: float = 0.0
+) -> list[DiskFacts | Verdict]:
+    """Lock a task as long as `held` is open, and look at its stores."""
+    try:
+        held.enter_context(locked_task(specs[0].paths, wait_s, reading=True))
+    except (LockedError, InvalidStateError) as error:
+        return [unobserved(error) for _ in specs]
+    return [_seen_alone(spec, options) for spec in specs]
 
 
 def _seen_alone(spec: StorePartitionSpec, options: VerifyOptions) -> DiskFacts | Verdict:
@@ -415,11 +419,7 @@ def _with_locks_held(
     seen: list[DiskFacts | Verdict] = []
     with ExitStack() as held:
         for specs in tasks:
-            try:
-                held.enter_context(locked_task(specs[0].paths, max(0.0, deadline - time.monotonic()), reading=True))
-                seen += [_seen_alone(spec, options) for spec in specs]
-            except (LockedError, InvalidStateError) as error:
-                seen += [unobserved(error) for _ in specs]
+            seen += _seen_with_lock(held, specs, options, max(0.0, deadline - time.monotonic()))
         return _judged([spec for specs in tasks for spec in specs], seen, cluster)
 
 
@@ -432,13 +432,8 @@ def _judged(
     return [disk if isinstance(disk, Verdict) else next(judged)[1] for disk in seen]
 
 
-def unobserved(error: LockedError | InvalidStateError) -> Verdict:
-    """Return the verdict on a store that is in use, or in the middle of a swap that cannot be finished."""
-    if isinstance(error, LockedError):
-        return locked(error)
-    return Verdict(Status.CORRUPT, str(error), rebuildable=False)
-
-
+#: How stores are verified that are not judged together with others.
+_ALONE = {Filling.TOPIC: verify_global}
 _VERIFY = {Copy.SNAPSHOT: _verify_archived, Copy.DISK: _verify_on_disk}
 
 

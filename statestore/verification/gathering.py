@@ -204,30 +204,24 @@ def _first_record(facts: Sequence[Facts], cluster: Cluster) -> Iterable[Facts]:
 
 def _log_times(facts: Sequence[Facts], cluster: Cluster) -> Iterable[Facts]:
     for found in facts:
-        log = log_of(found)
+        log = found.asked_log
         times = log_times(found.spec, log.log)
         yield found._replace(log=log._replace(stream_time=times.latest, first_time=times.first, times_known=True))
 
 
 def _lacks_versions(facts: Sequence[Facts], cluster: Cluster) -> Iterable[Facts]:
     for found in facts:
-        log = log_of(found)
+        log = found.asked_log
         lacks = may_lack_versions(found.spec, found.disk.known.committed, log.log)
         yield found._replace(log=log._replace(lacks_versions=lacks))
 
 
 def _tail_is_complete(facts: Sequence[Facts], cluster: Cluster) -> Iterable[Facts]:
     for found in facts:
-        log, committed = log_of(found), found.disk.committed
+        log, committed = found.asked_log, found.disk.committed
         assert committed is not None, "only of a store with an offset is the tail asked for"
         complete = has_lost_none(found.spec, committed + 1, log.log.last_stable)
         yield found._replace(log=log._replace(tail_is_complete=complete))
-
-
-def log_of(facts: Facts) -> LogFacts:
-    """Return the facts about a log that was asked for."""
-    assert facts.log is not UNASKED
-    return facts.log
 
 
 #: Answers to the questions of `judge`.

@@ -14,14 +14,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
-from functools import partial
 
 from statestore.changelog import brokers_clock
 from statestore.discovery.changelogs import log_ranges
 from statestore.errors import (
     InputError,
-    InvalidStateError,
     LockedError,
     StoreBehindLogStartError,
     StoreCorruptedError,
@@ -40,13 +37,11 @@ from statestore.partition.spec import StorePartitionSpec
 from statestore.partition.verdict import Verdict, locked, with_loss
 from statestore.reports import Contents, Loss, Status, VerifyRow
 from statestore.statedir.legacy import legacy_offsets
-from statestore.statedir.lock import give_way
 from statestore.statedir.record import read_record
-from statestore.statedir.swap import locked_task
 from statestore.stores.open import opened
 from statestore.verification.global_contents import compare_global
 from statestore.verification.options import VerifyOptions
-from statestore.verification.report_row import report_row
+from statestore.verification.report_row import report_row, under_lock
 
 _REFILLED = "remove its directory, and Kafka Streams fills it from the topic at its next start"
 _SCAN = VerifyOptions()
@@ -65,15 +60,7 @@ def verify_global(spec: StorePartitionSpec, options: VerifyOptions = _SCAN) -> V
         If Kafka cannot be asked: that says nothing about the store.
     """
     started = time.monotonic()
-    try:
-        with locked_task(spec.paths, spec.lock_wait_s, reading=True):
-            _, verdict = examine_global(spec, replace(options, give_way=partial(give_way, spec.paths)))
-    except LockedError as error:
-        verdict = locked(error)
-    except InvalidStateError as error:  # a swap cannot be finished
-        verdict = Verdict(Status.CORRUPT, str(error), rebuildable=False)
-    except OSError as error:
-        raise of_os_error(error) from error
+    verdict = under_lock(spec, options, lambda how: examine_global(spec, how)[1])
     return report_row(spec, verdict, options.depth, started)
 
 

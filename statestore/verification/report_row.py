@@ -1,15 +1,40 @@
-"""The row of a verification report, made from a verdict."""
+"""The verdict on a store whose task is locked meanwhile, and the row of a verification report, made from a verdict."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
+from statestore.errors import InvalidStateError, LockedError
 from statestore.partition.advice import LostLog, advise
 from statestore.partition.plan import advised
 from statestore.partition.spec import StorePartitionSpec
-from statestore.partition.verdict import Verdict
-from statestore.reports import VerifyRow
+from statestore.partition.verdict import Verdict, locked
+from statestore.reports import Status, VerifyRow
 from statestore.requests.verify import Depth
+from statestore.statedir.lock import give_way
+from statestore.statedir.swap import locked_task
+from statestore.verification.options import VerifyOptions
+
+
+def under_lock(
+    spec: StorePartitionSpec, options: VerifyOptions, examine: Callable[[VerifyOptions], Verdict]
+) -> Verdict:
+    """Lock the task, and return the verdict of `examine`, which gives way to a run of `process`."""
+    try:
+        with locked_task(spec.paths, spec.lock_wait_s, reading=True):
+            return examine(replace(options, give_way=partial(give_way, spec.paths)))
+    except (LockedError, InvalidStateError) as error:
+        return unobserved(error)
+
+
+def unobserved(error: LockedError | InvalidStateError) -> Verdict:
+    """Return the verdict on a store that is in use, or in the middle of a swap that cannot be finished."""
+    if isinstance(error, LockedError):
+        return locked(error)
+    return Verdict(Status.CORRUPT, str(error), rebuildable=False)
 
 
 def report_row(

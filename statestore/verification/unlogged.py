@@ -7,25 +7,22 @@ files are intact, and the store has the last commit that changed it, by the task
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from functools import partial
 
-from statestore.errors import InvalidStateError, LockedError, StoreCorruptedError
+from statestore.errors import StoreCorruptedError
 from statestore.model import TopicPartition
 from statestore.partition.facts import RebuildLoss
 from statestore.partition.inspection import damaged_file, inspect
 from statestore.partition.last_commit import LastCommit, find_last_commit
 from statestore.partition.spec import StorePartitionSpec
-from statestore.partition.verdict import Verdict, locked
+from statestore.partition.verdict import Verdict
 from statestore.reports import Loss, Status, VerifyRow
-from statestore.statedir.lock import give_way
 from statestore.statedir.record import read_record
-from statestore.statedir.swap import locked_task
 from statestore.stores.commit_log import Commit, numbers, prepared_commits
 from statestore.stores.database import ONLY
 from statestore.verification.contents import count_rows
 from statestore.verification.options import VerifyOptions
-from statestore.verification.report_row import report_row
+from statestore.verification.report_row import report_row, under_lock
 
 _NO_LOG = RebuildLoss(
     Loss.LIKELY, "it has no changelog, so a rebuild would lose all of it; only a snapshot can replace it"
@@ -35,13 +32,7 @@ _NO_LOG = RebuildLoss(
 def verify_unlogged(spec: StorePartitionSpec, options: VerifyOptions) -> VerifyRow:
     """Lock the task and verify one of its stores without a changelog."""
     started = time.monotonic()
-    try:
-        with locked_task(spec.paths, spec.lock_wait_s, reading=True):
-            verdict = examine_unlogged(spec, replace(options, give_way=partial(give_way, spec.paths)))
-    except LockedError as error:
-        verdict = locked(error)
-    except InvalidStateError as error:
-        verdict = Verdict(Status.CORRUPT, str(error), rebuildable=False)
+    verdict = under_lock(spec, options, partial(examine_unlogged, spec))
     return report_row(spec, verdict, options.depth, started)
 
 

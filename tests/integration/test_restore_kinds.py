@@ -18,6 +18,7 @@ from statestore.partition.replay import replay
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery import tail
 from statestore.recovery.restore import restore
+from statestore.recovery.runner import Part
 from statestore.recovery.sources.log import begin_ranges, restore_range
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import Staging
@@ -169,7 +170,7 @@ def test_the_position_in_kafka_streams_headers_is_the_restored_stores(
     assert producer.flush(120) == 0
     spec = application.restore_spec()._replace(ranges=ranges)
     for part in begin_ranges(spec) if ranges > 1 else ():
-        whole(restore_range(spec, part))
+        whole(restore_range(Part(spec, part)))
     whole(restore(spec))
     opened = build_store(definition)
     opened.init(spec.store.context(read_only=True))
@@ -276,7 +277,7 @@ def test_r9_ranges_read_by_others_are_taken_over(application: Application, tmp_p
     parts = begin_ranges(spec)
     assert len(parts) == 3
     for part in reversed(parts):
-        assert whole(restore_range(spec, part)).records > 0
+        assert whole(restore_range(Part(spec, part))).records > 0
     row = whole(restore(spec._replace(ranges=1)))
     assert row.resumed == row.records
     assert stored(store, store.live) == replayed(store, tmp_path / "replayed")
@@ -288,7 +289,7 @@ def test_a_range_that_failed_is_read_when_the_store_is_put_together(windows: App
     spec = windows.restore_spec()._replace(ranges=3)
     first, _, last = begin_ranges(spec)
     for part in (first, last):
-        whole(restore_range(spec, part))
+        whole(restore_range(Part(spec, part)))
     row = whole(restore(spec))
     assert 0 < row.resumed < row.records
     assert stored(store, store.live) == replayed(store, tmp_path / "replayed")
@@ -304,7 +305,7 @@ def test_r11_two_restores_of_one_store_do_not_mix(windows: Application) -> None:
         with pytest.raises(LockedError):
             begin_ranges(spec)
     whole(restore(spec))
-    late = restore_range(spec, part)
+    late = restore_range(Part(spec, part))
     assert (late.failure.kind, late.records) == ("LockedError", 0)
     assert windows.verify().status is Status.OK
 

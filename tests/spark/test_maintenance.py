@@ -17,6 +17,7 @@ from statestore.config import Settings
 from statestore.partition.quarantine import quarantined
 from statestore.recovery.report_cleanup import OldFiles
 from statestore.recovery.restore import restore
+from statestore.recovery.runner import Part
 from statestore.recovery.sources.log import begin_ranges, restore_range
 from statestore.recovery.staging import Staging
 from statestore.recovery.task_cleanup import CleaningSpec, clean_task, tasks_with_own_files
@@ -89,7 +90,7 @@ def test_what_a_killed_restore_left_goes_when_it_is_old_but_not_while_somebody_w
     spec = application.restore_spec("full", force=True)
     paths = spec.store.paths
     for part in begin_ranges(spec):
-        assert restore_range(spec, part).failure is None
+        assert restore_range(Part(spec, part)).failure is None
     built = paths.staging(STORE)
     shutil.copytree(application.live, built)
     runs = paths.runs(STORE)

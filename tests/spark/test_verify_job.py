@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from statestore_jobs import verify as job
 
+from statestore.cli.verification import Piece
 from statestore.config import Settings
 from statestore.reports import Status
 from statestore.requests.verify import VerifyRequest
@@ -23,17 +24,17 @@ def test_a_store_in_use_is_looked_at_again_when_the_others_are_done(
     application = Application(bootstrap_servers, tmp_path, partitions=2)
     application.process([(b"a", b"1")])
     settings = settings_of(application, tmp_path)
-    real, looked_at = job.run_each, []
+    real, looked_at = job.in_spark_tasks, []
 
-    def in_use_at_first(session: SparkSession, parts: list[Any], *how: Any) -> Any:
-        looked_at.append(sorted(str(spec.task) for part in parts for spec in part))
+    def in_use_at_first(session: SparkSession, pieces: list[Piece]) -> Any:
+        looked_at.append(sorted(str(spec.task) for piece in pieces for spec in piece.specs))
         if len(looked_at) > 1:
-            return real(session, parts, *how)
+            return real(session, pieces)
         with locked(application.store_spec().paths):
-            impatient = [[spec.model_copy(update={"lock_wait_s": 0.0}) for spec in part] for part in parts]
-            return real(session, impatient, *how)
+            impatient = [[spec.model_copy(update={"lock_wait_s": 0.0}) for spec in piece.specs] for piece in pieces]
+            return real(session, [piece._replace(specs=specs) for piece, specs in zip(pieces, impatient, strict=True)])
 
-    monkeypatch.setattr(job, "run_each", in_use_at_first)
+    monkeypatch.setattr(job, "in_spark_tasks", in_use_at_first)
     request = VerifyRequest(applications=(application.name,), depth="offsets")
     report = job.run(request, settings, catalogue_of(application.definition, partitions=2), "run")
     assert looked_at == [["0_0", "0_1"], ["0_0"]]

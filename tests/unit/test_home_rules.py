@@ -23,7 +23,6 @@ ALLOWED = {
     "statestore/cli/restore_selection.py": "a user names the version of Kafka Streams that writes a store",
     "statestore/cli/rollback.py": _SELECTS,
     "statestore/cli/selection.py": _SELECTS,
-    "statestore/cli/verification.py": "global stores have no task, so that each is a separate piece of work",
     "statestore/cli/warm_command.py": _SELECTS,
     "statestore/config.py": _INSTALLATION,
     "statestore/recovery/archive_cleanup.py": _INSTALLATION,

@@ -6,11 +6,11 @@ from statestore.partition.facts import UNASKED, Facts
 from statestore.partition.plan import Need, Offer, Request
 from statestore.recovery.catch_up import CatchUp, build_caught_up
 from statestore.recovery.disk_space import require_disk
-from statestore.recovery.sources.source import BuildResult, LogSource, Work
+from statestore.recovery.sources.source import BuildResult, BuildSource, Work
 from statestore.recovery.tail import tail_logs
 
 
-class CorrectionSource(LogSource):
+class CorrectionSource(BuildSource):
     """Replays the shortest tail that corrects every row, and deletes rows that have no record."""
 
     name = "correction"

@@ -12,11 +12,11 @@ from statestore.partition.facts import Facts
 from statestore.partition.plan import Need, Offer, Request
 from statestore.recovery.disk_space import require_disk
 from statestore.recovery.full import Built, build_full
-from statestore.recovery.sources.source import BuildResult, LogSource, Work
+from statestore.recovery.sources.source import BuildResult, BuildSource, Work
 from statestore.statedir.record import StoreRecord
 
 
-class GlobalTopicSource(LogSource):
+class GlobalTopicSource(BuildSource):
     """Reads all partitions of a global table's topic."""
 
     name = "global topic"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from statestore.bulk.versions import fold_of
 from statestore.changelog import brokers_clock
 from statestore.errors import LockedError, StateStoreError
 from statestore.kafka.topics import LogRange
 from statestore.objects.path import Location
-from statestore.partition.facts import UNASKED, Facts
+from statestore.partition.facts import Facts
 from statestore.partition.plan import Need, Offer, Refusal, Request
 from statestore.partition.replacement import may_lack_versions
 from statestore.partition.spec import StorePartitionSpec
@@ -20,8 +19,8 @@ from statestore.recovery.disk_space import disk_needed, is_cut, require_disk
 from statestore.recovery.full import Logs, missing_changelog, plan_build, read_range, store_logs
 from statestore.recovery.restore_progress import RestoreProgressWriter
 from statestore.recovery.rows import in_row
-from statestore.recovery.runner import Runner, run_parts
-from statestore.recovery.sources.source import BuildResult, DiskNeeded, LogSource, Work
+from statestore.recovery.runner import Part, Runner, run_parts
+from statestore.recovery.sources.source import BuildResult, BuildSource, DiskNeeded, Work
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import OffsetRange, Staging, next_offsets
 from statestore.recovery.tail import build_anew
@@ -30,7 +29,7 @@ from statestore.reports import RestoreRow
 _log = logging.getLogger(__name__)
 
 
-class WholeLogSource(LogSource):
+class WholeLogSource(BuildSource):
     """Reads all of the log."""
 
     name = "log"
@@ -42,7 +41,7 @@ class WholeLogSource(LogSource):
             return None
         if facts.spec.changelog is None:
             return Refusal(missing_changelog(facts.spec))
-        logs = {} if facts.log is UNASKED else facts.log.all_logs
+        logs = facts.asked_log.all_logs
         return Offer("log", "full", replayed=sum(log.last_stable - log.start for log in logs.values()))
 
     def prepares(self, spec: RestoreSpec) -> bool:
@@ -51,14 +50,14 @@ class WholeLogSource(LogSource):
 
     def prepare(self, specs: Sequence[RestoreSpec], run: Runner, progress: Location) -> list[RestoreSpec]:
         """Turn ranges of logs into sorted runs, each by itself."""
-        parts: list[LogRangePart] = []
+        parts: list[Part[OffsetRange]] = []
         for spec in filter(self.prepares, specs):
             try:
                 ranges = begin_ranges(spec)
             except (StateStoreError, OSError):
                 continue
-            parts += [LogRangePart(spec, part, f"{number}/{len(ranges)}") for number, part in enumerate(ranges, 1)]
-        for row in run_parts(parts, _read_part, run, progress):
+            parts += [Part(spec, part, f"{number}/{len(ranges)}") for number, part in enumerate(ranges, 1)]
+        for row in run_parts(parts, restore_range, run, progress):
             if row.failure is not None:
                 _log.warning("restore: a range of %s is read again: %s", row.label, row.failure.message)
         return list({part.spec.store: part.spec for part in parts}.values())
@@ -83,18 +82,6 @@ class WholeLogSource(LogSource):
         return BuildResult(built, keys, is_exact(work.store, work.log))
 
 
-class LogRangePart(NamedTuple):
-    """A range of a log that is read ahead; `name` is its name in the progress."""
-
-    spec: RestoreSpec
-    part: OffsetRange
-    name: str
-
-
-def _read_part(item: LogRangePart) -> RestoreRow:
-    return restore_range(item.spec, item.part, item.name)
-
-
 def begin_ranges(spec: RestoreSpec) -> tuple[OffsetRange, ...]:
     """Fix what is read to rebuild a store, and return its ranges for `restore_range`.
 
@@ -115,14 +102,9 @@ def begin_ranges(spec: RestoreSpec) -> tuple[OffsetRange, ...]:
         return plan.ranges
 
 
-def restore_range(spec: RestoreSpec, part: OffsetRange, name: str = "") -> RestoreRow:
-    """Turn one range of a store's log into sorted runs on disk; a failure becomes part of the row.
-
-    Parameters
-    ----------
-    name
-        Of the range, for its progress file.
-    """
+def restore_range(item: Part[OffsetRange]) -> RestoreRow:
+    """Turn one range of a store's log into sorted runs on disk; a failure becomes part of the row."""
+    spec, part, name = item
     store = spec.store
     staging = Staging(store.paths, store.store.name)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from statestore.errors import (
     ArchiveAccessError,
@@ -23,8 +22,8 @@ from statestore.recovery.distributed_plan import FoundBuild, builds_there
 from statestore.recovery.full import Logs
 from statestore.recovery.restore_progress import RestoreProgressWriter
 from statestore.recovery.rows import in_row
-from statestore.recovery.runner import Runner, run_parts
-from statestore.recovery.sources.source import BuildResult, DiskNeeded, LogSource, Work
+from statestore.recovery.runner import Part, Runner, run_parts
+from statestore.recovery.sources.source import BuildResult, BuildSource, DiskNeeded, Work
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import OffsetRange
 from statestore.reports import RestoreRow
@@ -32,7 +31,7 @@ from statestore.reports import RestoreRow
 _log = logging.getLogger(__name__)
 
 
-class PartsSource(LogSource):
+class PartsSource(BuildSource):
     """Puts together what other machines have built."""
 
     name = "parts"
@@ -64,14 +63,14 @@ class PartsSource(LogSource):
                 continue
             begun.append((spec._replace(build=found.directory.uuid), found))
         ranges = [
-            _LogRange(spec, part, f"{number}/{len(found.plan.reading.ranges)}")
+            Part(spec, part, f"{number}/{len(found.plan.reading.ranges)}")
             for spec, found in begun
             for number, part in enumerate(found.plan.reading.ranges, start=1)
             if part in found.ranges_left
         ]
         failed = _failed(run_parts(ranges, _read_log_range, run, progress))
         keys = [
-            _KeyRange(spec, number, f"keys {number + 1}/{len(found.plan.key_ranges)}")
+            Part(spec, number, f"keys {number + 1}/{len(found.plan.key_ranges)}")
             for spec, found in begun
             for number in found.keys_left
             if str(spec.store.store_partition) not in failed
@@ -107,22 +106,6 @@ class PartsSource(LogSource):
         return True
 
 
-class _LogRange(NamedTuple):
-    """A range of a log that one machine reads; `name` is its name in the progress."""
-
-    spec: RestoreSpec
-    part: OffsetRange
-    name: str
-
-
-class _KeyRange(NamedTuple):
-    """A range of keys that one machine merges; `name` is its name in the progress."""
-
-    spec: RestoreSpec
-    number: int
-    name: str
-
-
 def _failed(rows: Sequence[RestoreRow]) -> set[str]:
     """Return the store partitions of which a part failed, and log why."""
     found: dict[str, str] = {row.label: row.failure.message for row in rows if row.failure is not None}
@@ -131,20 +114,20 @@ def _failed(rows: Sequence[RestoreRow]) -> set[str]:
     return set(found)
 
 
-def _read_log_range(item: _LogRange) -> RestoreRow:
+def _read_log_range(item: Part[OffsetRange]) -> RestoreRow:
     def work(row: RestoreRow) -> RestoreRow:
         with RestoreProgressWriter(item.spec.store, item.spec.progress, item.name) as progress:
-            done = read_log_range(item.spec, item.part, progress)
+            done = read_log_range(item.spec, item.what, progress)
         figures = {"outcome": "restored", "start": done.start, "end": done.end, "records": done.records}
         return row.model_copy(update=figures)
 
     return in_row(item.spec.store, work)
 
 
-def _merge_key_range(item: _KeyRange) -> RestoreRow:
+def _merge_key_range(item: Part[int]) -> RestoreRow:
     def work(row: RestoreRow) -> RestoreRow:
         with RestoreProgressWriter(item.spec.store, item.spec.progress, item.name) as progress:
-            done = merge_key_range(item.spec, item.number, progress)
+            done = merge_key_range(item.spec, item.what, progress)
         return row.model_copy(update={"outcome": "restored", "keys": done.rows, "digest": done.digest})
 
     return in_row(item.spec.store, work)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 
 from statestore.errors import InputError, SnapshotError, StateStoreError, StoreBehindLogStartError, StoreCorruptedError
-from statestore.partition.facts import UNASKED, Candidate, Facts, NamedSnapshot, Open, Question
+from statestore.partition.facts import UNASKED, Candidate, Facts, NamedSnapshot, Open, Question, of_log
 from statestore.partition.plan import Need, Offer, Refusal, Request
 from statestore.recovery.disk_space import require_disk_for_snapshot
 from statestore.recovery.full import Built
 from statestore.recovery.snapshot import build_from_snapshot
-from statestore.recovery.sources.source import BuildResult, LogSource, Work
+from statestore.recovery.sources.source import BuildResult, BuildSource, Work
 from statestore.statedir.record import StoreRecord
 
 _log = logging.getLogger(__name__)
 
 
-class SnapshotSource(LogSource):
+class SnapshotSource(BuildSource):
     """Fetches a snapshot, and replays what was logged after it."""
 
     name = "snapshot"
@@ -117,10 +117,10 @@ def _named(facts: Facts, need: Need, request: Request, named: NamedSnapshot) -> 
 
 def _of_another_log(facts: Facts, candidate: Candidate) -> str:
     changelog, committed, record = facts.spec.changelog, candidate.committed, candidate.record
-    end = 0 if facts.log is UNASKED else facts.log.log.high_watermark
+    end = facts.asked_log.log.high_watermark
     if committed is not None and committed >= end:
         return f"it has offsets up to {committed}, and the log ends at {end}"
-    if record is not None and (changelog is None or record.topic_id != changelog.topic_id):
+    if record is not None and of_log(record, changelog) is None:
         return f"its changelog was topic {record.topic_id}, which no longer exists"
     return ""
 

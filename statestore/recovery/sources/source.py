@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from statestore.archive.manifest import Manifest
 from statestore.changelog.epochs import log_ends
 from statestore.errors import StateStoreError
 from statestore.kafka.topics import LogRange
 from statestore.objects.path import Location
-from statestore.partition.facts import UNASKED, Facts, Open
+from statestore.partition.facts import Facts, Open
 from statestore.partition.plan import Need, Offer, Plan, Refusal, Request, SourceName
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.disk_space import disk_needed
@@ -40,7 +41,7 @@ class Work(NamedTuple):
     @property
     def logs(self) -> Logs:
         """Offsets of the changelog partitions."""
-        return {} if self.facts.log is UNASKED else self.facts.log.all_logs
+        return self.facts.asked_log.all_logs
 
     @property
     def log(self) -> LogRange:
@@ -50,12 +51,12 @@ class Work(NamedTuple):
     @property
     def asked_ms(self) -> int:
         """The brokers' time before the ends of the logs were asked for, ms since the epoch."""
-        return 0 if self.facts.log is UNASKED else self.facts.log.asked_ms
+        return self.facts.asked_log.asked_ms
 
     @property
     def snapshot(self) -> Manifest | None:
         """The snapshot that it is built from; None if the plan names none."""
-        return None if self.facts.archive is UNASKED else self.facts.archive.manifest(self.plan.snapshot)
+        return self.facts.known_archive.manifest(self.plan.snapshot)
 
 
 class BuildResult(NamedTuple):
@@ -74,57 +75,6 @@ class BuildResult(NamedTuple):
     exact: bool | None = None
 
 
-class BuildSource(Protocol):
-    """A way to get a store.
-
-    Attributes
-    ----------
-    name
-        Its name in plans.
-    order
-        Its place among sources whose offers are equal.
-    """
-
-    name: SourceName
-    order: int
-
-    def offer(self, facts: Facts, need: Need, request: Request) -> Offer | Open | Refusal | None:
-        """Return what it offers for what is needed; None if it cannot give that. Pure."""
-
-    def build(self, work: Work) -> BuildResult:
-        """Build the store in the staging directory, and check it."""
-
-    def record(self, work: Work, built: Built) -> StoreRecord:
-        """Return the record of the new store."""
-
-    def may_replan(self, work: Work, error: StateStoreError) -> bool:
-        """Return whether another source may be tried after this error."""
-
-    def prepares(self, spec: RestoreSpec) -> bool:
-        """Return whether `prepare` does a part of the work on a log that is cut into ranges."""
-
-    def prepare(self, specs: Sequence[RestoreSpec], run: Runner, progress: Location) -> list[RestoreSpec]:
-        """Do parts of restores ahead, several at a time; return the restores with what was done for them.
-
-        What fails here, the restore does again, or says why it cannot.
-        """
-
-    def resumable(self, spec: RestoreSpec, logs: Logs) -> int:
-        """Return the number of offsets that an interrupted attempt has read."""
-
-    def disk(self, spec: RestoreSpec, log_bytes: int, offsets: int) -> DiskNeeded:
-        """Return the disk space that it needs.
-
-        Parameters
-        ----------
-        log_bytes, offsets
-            What is read of the log.
-        """
-
-    def clean(self, store: StorePartitionSpec) -> None:
-        """Remove what restores have prepared for a store partition, once it is restored."""
-
-
 class DiskNeeded(NamedTuple):
     """Disk space that a restore needs at most, bytes.
 
@@ -140,8 +90,27 @@ class DiskNeeded(NamedTuple):
     each: int = 0
 
 
-class LogSource:
-    """Defaults of sources."""
+class BuildSource(ABC):
+    """A way to get a store.
+
+    Attributes
+    ----------
+    name
+        Its name in plans.
+    order
+        Its place among sources whose offers are equal.
+    """
+
+    name: SourceName
+    order: int
+
+    @abstractmethod
+    def offer(self, facts: Facts, need: Need, request: Request) -> Offer | Open | Refusal | None:
+        """Return what it offers for what is needed; None if it cannot give that. Pure."""
+
+    @abstractmethod
+    def build(self, work: Work) -> BuildResult:
+        """Build the store in the staging directory, and check it."""
 
     def record(self, work: Work, built: Built) -> StoreRecord:
         """Return the record of a store that has its log up to the end that was asked for."""
@@ -152,23 +121,32 @@ class LogSource:
         return False
 
     def prepares(self, spec: RestoreSpec) -> bool:
-        """Return False: there is nothing to prepare."""
+        """Return whether `prepare` does a part of the work on a log that is cut into ranges."""
         return False
 
     def prepare(self, specs: Sequence[RestoreSpec], run: Runner, progress: Location) -> list[RestoreSpec]:
-        """Prepare nothing."""
+        """Do parts of restores ahead, several at a time; return the restores with what was done for them.
+
+        What fails here, the restore does again, or says why it cannot.
+        """
         return []
 
     def resumable(self, spec: RestoreSpec, logs: Logs) -> int:
-        """Return 0: it starts again."""
+        """Return the number of offsets that an interrupted attempt has read."""
         return 0
 
     def disk(self, spec: RestoreSpec, log_bytes: int, offsets: int) -> DiskNeeded:
-        """Return the space for a copy of what is read."""
+        """Return the disk space that it needs: by default, for a copy of what is read.
+
+        Parameters
+        ----------
+        log_bytes, offsets
+            What is read of the log.
+        """
         return DiskNeeded(disk_needed(log_bytes, spec.run_bytes, offsets))
 
-    def clean(self, store: StorePartitionSpec) -> None:
-        """Remove nothing."""
+    def clean(self, store: StorePartitionSpec) -> None:  # noqa: B027 (most sources leave nothing)
+        """Remove what restores have prepared for a store partition, once it is restored."""
 
     def checked(self, work: Work, built: Built) -> int:
         """Check a store in the staging directory; return its rows."""

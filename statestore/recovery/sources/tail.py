@@ -6,13 +6,13 @@ from statestore.partition.facts import Facts
 from statestore.partition.plan import Need, Offer, Request
 from statestore.recovery.disk_space import copied_bytes, require_disk
 from statestore.recovery.full import Built
-from statestore.recovery.sources.source import BuildResult, DiskNeeded, LogSource, Work
+from statestore.recovery.sources.source import BuildResult, BuildSource, DiskNeeded, Work
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.tail import build_replayed, tail_logs
 from statestore.statedir.record import StoreRecord
 
 
-class TailSource(LogSource):
+class TailSource(BuildSource):
     """Replays what a usable store has not seen."""
 
     name = "tail"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from statestore.archive.grown_from import GrownFrom, read_grown_from
 from statestore.definitions.store import StoreDefinition
-from statestore.durable import remove_durably, remove_tree, rename_durably
+from statestore.durable import remove_durably, remove_tree
 from statestore.errors import InvalidStateError, SnapshotError, StoreCorruptedError
 from statestore.reports import Loss
 from statestore.statedir.lock import require_alone
@@ -18,7 +18,6 @@ from statestore.statedir.paths import TaskPaths
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.seal import check_seal
 from statestore.statedir.sidecar import beside_quarantined
-from statestore.statedir.swap import unused_label
 
 #: What is known of a predecessor whose judgement was kept in a file that is damaged, or was not kept.
 UNREADABLE = "its status when it was replaced can no longer be read"
@@ -130,19 +129,6 @@ def _record_of(kept: str | None) -> StoreRecord | None:
         return StoreRecord.model_validate_json((kept or "").splitlines()[0])
     except (IndexError, ValueError):
         return None
-
-
-def keep_set_aside(paths: TaskPaths, store: str) -> None:
-    """Move to quarantine what an earlier version has set aside to rebuild it, and was killed before it was done."""
-    aside = paths.set_aside(store)
-    label = unused_label(paths, store, "set-aside")
-    for part, target in (
-        ("store", paths.quarantine(store, label)),
-        ("segments", paths.quarantined_segments(store, label)),
-    ):
-        if (aside / part).exists():
-            rename_durably(aside / part, target)
-    remove_tree(aside)
 
 
 def old_quarantined(paths: TaskPaths, store: str, older_than_s: float) -> list[Path]:

@@ -100,10 +100,6 @@ class TaskPaths:
         """Record of a window or session store's segments."""
         return self.own_dir / "segments" / name
 
-    def set_aside(self, name: str) -> Path:
-        """Where a damaged store waits while its task rebuilds it."""
-        return self.own_dir / "rebuilding" / name
-
     @cached_property
     def staged(self) -> Path:
         """Where replacements of all stores are built."""

@@ -60,18 +60,17 @@ class _Journal(BaseModel):
     label
         The name that what was replaced has in quarantine.
     staged_segments
-        What we shall keep of the new segments; None in older journals: where a replacement is built.
+        What we shall keep of the new segments.
     changelogs
-        Partitions that the store is filled from; older journals have none.
+        Partitions that the store is filled from.
     legacy
-        The old store's entries in the legacy checkpoint file; older journals have none.
+        The old store's entries in the legacy checkpoint file.
     kept
-        What lay beside the old store; None in older journals.
+        What lay beside the old store; None if there was none.
     keeps_commits
         The store has no changelog, so its commits that are in files go to quarantine with it.
     back
-        What shall lie beside the staged store: its record, or what lay there when it was replaced itself. None in older
-        journals of new stores.
+        What shall lie beside the staged store: its record, or what lay there when it was replaced itself.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -80,13 +79,13 @@ class _Journal(BaseModel):
     staged: Path
     live: Path
     quarantine: Path | None
-    label: str = ""
-    changelogs: tuple[TopicPartition, ...] = ()
-    legacy: tuple[tuple[TopicPartition, int | None], ...] = ()
-    staged_segments: Path | None = None
-    kept: Sidecar | None = None
-    back: Sidecar | None = None
-    keeps_commits: bool = False
+    label: str
+    changelogs: tuple[TopicPartition, ...]
+    legacy: tuple[tuple[TopicPartition, int | None], ...]
+    staged_segments: Path
+    kept: Sidecar | None
+    back: Sidecar | None
+    keeps_commits: bool
 
 
 def swap(
@@ -160,9 +159,7 @@ def swap(
         raise InvalidStateError(f"there is no store in {staged} to put in the place of {live}; nothing was changed")
     if verdict is not None and verdict.loss is not Loss.NONE:
         keep_others(paths, name, verdict)
-    # Earlier versions do not know the field, and have no stores that need it.
-    text = journal.model_dump_json(exclude=None if journal.keeps_commits else {"keeps_commits"})
-    write_checked(paths.journal(name), text)
+    write_checked(paths.journal(name), journal.model_dump_json())
     kill_switch.reached("swap, journal written")
     _finish(paths, journal)
     _end(paths, journal)
@@ -240,8 +237,7 @@ def _fits(paths: TaskPaths, path: Path, journal: _Journal) -> bool:
         and (_is_one(journal.staged, paths.staging(store)) or _is_one(journal.staged.parent, replaced))
         and (journal.quarantine is None or _is_one(journal.quarantine.parent, replaced))
         and (
-            journal.staged_segments is None
-            or _is_one(journal.staged_segments, paths.staged_segments(store))
+            _is_one(journal.staged_segments, paths.staged_segments(store))
             or _is_one(journal.staged_segments.parent, segments)
         )
     )
@@ -264,7 +260,7 @@ def _finish(paths: TaskPaths, journal: _Journal) -> None:
         _rename(paths, paths.commits(journal.store), paths.quarantined_commits(journal.store, journal.label))
     _forget_old(paths, journal)
     # What is staged tells whose the present segments are: as long as it is there, they are the old store's.
-    if (staged := journal.staged_segments or paths.staged_segments(journal.store)).exists():
+    if (staged := journal.staged_segments).exists():
         kept = paths.segments(journal.store)
         if kept.exists():
             _rename(paths, kept, paths.quarantined_segments(journal.store, journal.label))
@@ -302,15 +298,15 @@ def _rename(paths: TaskPaths, source: Path, target: Path) -> None:
 def _put_back(paths: TaskPaths, journal: _Journal) -> None:
     assert journal.quarantine is not None
     old = paths.quarantined_segments(journal.store, journal.label)
-    if journal.label and old.exists():
+    if old.exists():
         remove_tree(paths.segments(journal.store))
         rename_durably(old, paths.segments(journal.store))
     if journal.keeps_commits and (commits := paths.quarantined_commits(journal.store, journal.label)).exists():
         remove_tree(paths.commits(journal.store))
         rename_durably(commits, paths.commits(journal.store))
     rename_durably(journal.quarantine, journal.live)
-    # Not before: the place was empty. Older journals have the entries alone.
-    put_back(paths, journal.store, journal.kept or Sidecar(legacy=journal.legacy))
+    assert journal.kept is not None, "there was a store"
+    put_back(paths, journal.store, journal.kept)  # not before: the place was empty
 
 
 def _forget_old(paths: TaskPaths, journal: _Journal) -> None:

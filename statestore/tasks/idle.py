@@ -92,7 +92,7 @@ def _is_fresh(record: StoreRecord, topic: ChangelogSpec, now_ms: int) -> bool:
 
 def _record_of_closed(spec: StorePartitionSpec) -> StoreRecord | None:
     paths, name, topic = spec.paths, spec.store.name, spec.changelog
-    if topic is None or not spec.live.exists() or paths.mode(name).exists() or paths.set_aside(name).exists():
+    if topic is None or not spec.live.exists() or paths.mode(name).exists():
         return None
     record = read_record(paths, name)
     if record is None or not _is_fresh(record, topic, brokers_clock.now_ms(spec)):

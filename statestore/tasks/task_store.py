@@ -33,7 +33,6 @@ from statestore.partition.facts import NO_ARCHIVE, DiskFacts, Facts, LastKnown, 
 from statestore.partition.inspection import inspect, known_of_store
 from statestore.partition.needed_offsets import advanced_need, recorded_need
 from statestore.partition.plan import Plan, Request, plan
-from statestore.partition.quarantine import keep_set_aside
 from statestore.partition.replacement import require_tombstones
 from statestore.partition.restore_point_advice import DECIDED_BY_SNAPSHOTS, with_restore_point
 from statestore.partition.restore_points import restore_points
@@ -224,7 +223,6 @@ class TaskStore:
         RebuildError
             If it cannot catch up, and its changelog may have lost what it has.
         """
-        keep_set_aside(self._spec.paths, self._name)
         self._expiry = self._recorded_expiry(cut)
         reason = self.damage or self._catch_up(log, cut, asked_ms)
         if reason is not None:

@@ -46,7 +46,6 @@ def test_what_is_ours_lies_apart_where_older_versions_have_left_it():
     assert str(PATHS.own_dir) == "/state/.statestore/app/1_3"
     found = {
         "segments": PATHS.segments("s"),
-        "set aside": PATHS.set_aside("s"),
         "staging": PATHS.staging("s"),
         "staged": PATHS.staged_own,
         "staged offsets": PATHS.staged_offsets("s"),
@@ -67,7 +66,6 @@ def test_what_is_ours_lies_apart_where_older_versions_have_left_it():
     }
     assert below(PATHS.own_dir, found) == {
         "segments": "segments/s",
-        "set aside": "rebuilding/s",
         "staging": "staging/s",
         "staged": "staged",
         "staged offsets": "staging/.checkpoint_s",

@@ -20,7 +20,6 @@ from statestore.partition.quarantine import (
     UNJUDGED,
     UNREADABLE,
     clean_quarantine,
-    keep_set_aside,
     last_replaced,
     old_quarantined,
     quarantined,
@@ -245,26 +244,6 @@ def test_copies_are_judged_anew_when_their_log_has_lost_something(paths):
     assert (second.loss, second.why) == (Loss.UNPROVEN, "before")
     assert third.loss is None
     assert damaged.read_text() == "{"
-
-
-def test_what_an_earlier_version_has_set_aside_is_kept_with_its_segments(paths):
-    keep_set_aside(paths, "s")
-    assert quarantined(paths, "s") == []
-    for _ in range(2):
-        for part in ("store", "segments"):
-            (paths.set_aside("s") / part).mkdir(parents=True)
-            (paths.set_aside("s") / part / "CURRENT").touch()
-        keep_set_aside(paths, "s")
-        assert not paths.set_aside("s").exists()
-    labels = ["set-aside", "set-aside-2"]
-    assert quarantined(paths, "s") == [paths.quarantine("s", label) for label in labels]
-    for label in labels:
-        assert (paths.quarantine("s", label) / "CURRENT").exists()
-        assert (paths.quarantined_segments("s", label) / "CURRENT").exists()
-    paths.set_aside("s").mkdir(parents=True)
-    keep_set_aside(paths, "s")
-    assert not paths.set_aside("s").exists()
-    assert len(quarantined(paths, "s")) == 2
 
 
 def keep(paths, label, **beside):

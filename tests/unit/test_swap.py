@@ -115,16 +115,19 @@ def write_checkpoint(paths, changelog=INPUT):
     write_durably(paths.checkpoint, checkpoint_file.write({changelog: 7, NEIGHBOUR: 3}))
 
 
-def older_journal(paths, store, **more):
-    """A journal as it was before it had more than places."""
-    places = {"staged": paths.staging("s"), "live": paths.live(store), "quarantine": paths.quarantine("s", "run")}
-    write_durably(paths.journal("s"), json.dumps({"store": "s", **places, **more}, default=str))
+def begun_journal(paths, store, **other):
+    """Write the journal of a swap that was killed before anything was moved."""
+    name = store.name
+    places = {"staged": paths.staging(name), "live": paths.live(store), "quarantine": paths.quarantine(name, "run")}
+    more = {"label": "run", "changelogs": [], "legacy": [], "staged_segments": paths.staged_segments(name)}
+    beside = {"kept": {}, "back": None, "keeps_commits": False}
+    write_durably(paths.journal(name), json.dumps({"store": name, **places, **more, **beside, **other}, default=str))
 
 
 def test_l6_a_swap_that_is_finished_later_forgets_the_offset_of_an_input_that_is_the_changelog(paths):
     lay_out(paths)
     write_checkpoint(paths)
-    older_journal(paths, KEY_VALUE, label="run", changelogs=[INPUT])
+    begun_journal(paths, KEY_VALUE, changelogs=[INPUT])
     paths.store("s").rename(paths.task_dir / "moved")
     assert finish_swaps(paths) == ["s"]
     assert contents(paths.store("s")) == NEW
@@ -310,8 +313,7 @@ def test_swaps_of_several_stores_are_finished_together(paths):
     lay_out(paths)
     for name in ("t", "u"):
         paths.staging(name).mkdir(parents=True)
-        journal = {"store": name, "staged": paths.staging(name), "live": paths.store(name), "quarantine": None}
-        write_durably(paths.journal(name), json.dumps(journal, default=str))
+        begun_journal(paths, KEY_VALUE.model_copy(update={"name": name}), quarantine=None)
     assert finish_swaps(paths) == ["t", "u"]
     assert all(paths.store(name).exists() for name in ("t", "u"))
 

@@ -22,7 +22,6 @@ from test_swap import (
     WINDOW,
     both_kinds,
     lay_out,
-    older_journal,
     segments,
     state,
     write_checkpoint,
@@ -149,6 +148,7 @@ def test_the_journal_of_a_restore_has_all_that_is_moved_and_all_that_is_forgotte
             "loss": None,
             "why": "",
         },
+        "keeps_commits": False,
     }
 
 
@@ -347,33 +347,7 @@ def test_a_label_of_which_only_segments_are_left_is_not_used_again(paths):
     assert segments(paths, "run-2") == (NEW_SEGMENTS, {}, OLD_SEGMENTS)
 
 
-# -- journals of older versions, and of directories that have another name now ----------------------------------------
-
-
-def test_a_swap_of_an_older_version_is_completed_with_the_segments_where_they_were_built(paths):
-    lay_out(paths, WINDOW)
-    older_journal(paths, WINDOW, label="run")
-    paths.quarantine("s", "run").parent.mkdir(parents=True)
-    paths.live(WINDOW).rename(paths.quarantine("s", "run"))
-    assert finish_swaps(paths) == ["s"]
-    assert state(paths, WINDOW) == (NEW, {}, OLD, False)
-    assert segments(paths) == (NEW_SEGMENTS, {}, OLD_SEGMENTS)
-    assert beside_quarantined(paths, "s", "run") == Sidecar()
-
-
-def test_of_a_swap_of_an_older_version_whose_new_store_is_gone_the_old_one_comes_back_with_its_offsets(paths):
-    lay_out(paths, WINDOW)
-    older_journal(paths, WINDOW, legacy=[[["app-s-changelog", 0], 7]])
-    paths.quarantined_segments("s", "of another run").mkdir(parents=True)
-    paths.quarantine("s", "run").parent.mkdir(parents=True)
-    paths.live(WINDOW).rename(paths.quarantine("s", "run"))
-    paths.checkpoint.unlink()
-    remove_tree(paths.staging("s"))
-    assert finish_swaps(paths) == ["s"]
-    assert state(paths, WINDOW) == (OLD, {}, {}, False)
-    assert contents(paths.segments("s")) == OLD_SEGMENTS
-    assert paths.quarantined_segments("s", "of another run").exists()
-    assert legacy_offsets(paths) == {OWN: 7}
+# -- swaps that are undone, and directories that have another name now -------------------------------------------------
 
 
 def test_an_old_store_that_comes_back_has_all_that_lay_beside_it(paths, journal):

@@ -27,7 +27,7 @@ from statestore.reports import RestoreRow, Status
 from statestore.requests.restore import RestoreRequest
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.swap import locked_task
-from statestore.verification.check import check_archived, examine
+from statestore.verification.check import examine, examine_archived
 from statestore.verification.options import VerifyOptions
 
 _NOTHING_HERE = (Status.EMPTY, Status.MISSING, Status.LAGGING, Status.TRUNCATED)
@@ -92,7 +92,7 @@ def _not_usable(spec: RestoreSpec) -> str | None:
             isinstance(need, Refusal) and found.observed and record is not None and record.committed is not None
         )
         if found.committed is None and found.status in _NOTHING_HERE and not judged_here:
-            begins = check_archived(store, _OFFSETS).status is Status.EMPTY
+            begins = examine_archived(store, _OFFSETS)[1].status is Status.EMPTY
             return None if begins else f"it is not on this node: {found.detail or found.status}"
         if (other := superseded(store)) is not None:
             return other

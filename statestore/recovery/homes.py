@@ -7,6 +7,7 @@ from pathlib import Path
 
 from statestore.archive.grown_from import beginning, continuing
 from statestore.partition.archived import known_of
+from statestore.partition.facts import RebuildLoss
 from statestore.partition.generations import built_from_log, newest_generation, superseded
 from statestore.partition.home import Copy
 from statestore.partition.reinstating import keep_replaced, replaced_by
@@ -16,7 +17,7 @@ from statestore.recovery.spec import RestoreSpec
 from statestore.reports import Loss
 from statestore.statedir.record import read_record
 from statestore.statedir.sidecar import Judgement, read_text
-from statestore.verification.check import check
+from statestore.verification.check import examine
 from statestore.verification.options import VerifyOptions
 
 _log = logging.getLogger(__name__)
@@ -80,10 +81,11 @@ class ArchiveHome(DiskHome):
 
     def replaced_verdict(self, work: Work) -> Judgement:
         """Judge the copy on this disk, which was not looked at before."""
-        store, copy = self._store, check(self._store, _OFFSETS)
+        _, copy = examine(self._store, _OFFSETS)
         # Another store may count in its place, and then its log does not give it.
-        lost = copy.loss if copy.loss is not None and superseded(store) is None else Loss.UNPROVEN
-        return Judgement(copy.status, lost, copy.loss_detail or "it was a copy, and not all is known of it")
+        loss = copy.loss or RebuildLoss(Loss.UNPROVEN)
+        lost = loss.loss if superseded(self._store) is None else Loss.UNPROVEN
+        return Judgement(copy.status, lost, loss.why or "it was a copy, and not all is known of it")
 
     def keep_replaced(self, work: Work) -> str | None:
         """Pin the snapshot that counts, if the new store does not continue it."""

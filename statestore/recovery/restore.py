@@ -19,7 +19,6 @@ from statestore.archive.manifest import Manifest
 from statestore.changelog import brokers_clock
 from statestore.durable import remove_tree
 from statestore.errors import ChangelogReplacedError, LockedError, RetryError, StateStoreError, StoreBehindLogStartError
-from statestore.formats.database_files import has_rows
 from statestore.kafka.connection_pool import keep_connections
 from statestore.model import TopicPartition
 from statestore.partition.facts import Facts
@@ -38,7 +37,7 @@ from statestore.recovery.homes import done_on_disk, home_of
 from statestore.recovery.older_layout import move_offsets_out
 from statestore.recovery.restore_progress import RestoreProgressWriter
 from statestore.recovery.rows import failed_row, in_row
-from statestore.recovery.snapshot import build_from_snapshot
+from statestore.recovery.snapshot import build_from_snapshot, seal_new
 from statestore.recovery.sources import all_sources, source_of
 from statestore.recovery.sources.source import BuildResult, BuildSource, Work, record_of
 from statestore.recovery.spec import RestoreSpec as RestoreSpec
@@ -49,7 +48,6 @@ from statestore.recovery.unlogged import restore_unlogged
 from statestore.reports import RestoreRow
 from statestore.requests.verify import Depth
 from statestore.statedir.record import StoreRecord
-from statestore.statedir.seal import install_digests, seal
 from statestore.statedir.sidecar import Judgement
 from statestore.statedir.swap import locked_task, swap
 from statestore.verification.gathering import AskedLogs, Cluster
@@ -270,18 +268,9 @@ def _swap_in(
         grown_from=grown,
         legacy=_offsets_beside(store, built),
     )
-    _seal(store, snapshot)
+    seal_new(store, snapshot)
     kill_switch.reached("restore, sealed, runs still there")
     return quarantine
-
-
-def _seal(store: StorePartitionSpec, snapshot: Manifest | None) -> None:
-    kill_switch.reached("restore, swapped, not sealed")
-    definition = store.store
-    if snapshot is not None and definition.files_are_known:
-        sst = {file.path: file.sha256 for file in snapshot.files if has_rows(file.path)}
-        install_digests(store.paths, definition.name, definition.store_kind, sst)
-    seal(store.paths, definition.name, definition.store_kind, supplied=not definition.files_are_known)
 
 
 def _clean(store: StorePartitionSpec) -> None:
@@ -352,7 +341,7 @@ def _restore_as_of(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgress
         record = record.model_copy(update={"exact": exact})
         remove_tree(store.live)  # an attempt that was killed before it was sealed
         swap(store.paths, store.store, spec.label, store.partitions, record=record)
-        _seal(store, snapshot)
+        seal_new(store, snapshot)
         _clear(store, staging)
     done = {"mode": "as-of", "keys": keys, "exact": exact, "directory": str(store.live)}
     done["snapshot"] = None if snapshot is None else str(snapshot.name)

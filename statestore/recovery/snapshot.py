@@ -25,7 +25,7 @@ from statestore.recovery.restore_progress import RestoreProgressWriter
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staged_check import check_staged
 from statestore.recovery.tail import building, replay_staged
-from statestore.statedir.seal import known_files
+from statestore.statedir.seal import install_digests, known_files, seal
 
 _log = logging.getLogger(__name__)
 
@@ -141,3 +141,13 @@ def lay_snapshot(
     local = {sha256: store.live / path for path, sha256 in known.items()}
     offsets, segments = store.paths.staged_offsets(name), store.paths.staged_segments(name)
     lay(objects, snapshot, staged, offsets, segments, local, progress.fetched)
+
+
+def seal_new(store: StorePartitionSpec, snapshot: Manifest | None) -> None:
+    """Seal a store that was put in place; the digests of the files of a snapshot are known."""
+    kill_switch.reached("restore, swapped, not sealed")
+    definition = store.store
+    if snapshot is not None and definition.files_are_known:
+        sst = {file.path: file.sha256 for file in snapshot.files if has_rows(file.path)}
+        install_digests(store.paths, definition.name, definition.store_kind, sst)
+    seal(store.paths, definition.name, definition.store_kind, supplied=not definition.files_are_known)

@@ -32,7 +32,21 @@ from statestore.verification.unlogged import examine_unlogged
 
 
 class SnapshotSpec(NamedTuple):
-    """Which snapshot to make from a log; see `snapshot_from_log`."""
+    """Which snapshot to make from a log.
+
+    Attributes
+    ----------
+    label
+        Names the run.
+    run_bytes
+        Bound of a sorted run in memory.
+    scratch
+        Directory with room for the store; what is made in it is removed.
+    progress
+        Directory in which it says how far it is; None: nowhere.
+    accept_loss
+        Build it from the log alone, also where that has lost something: its snapshots begin a new generation.
+    """
 
     store: StorePartitionSpec
     label: str
@@ -47,9 +61,7 @@ def make_snapshot(spec: SnapshotSpec) -> ArchivedRow:
     if not spec.store.store.logged:
         return snapshot_of_files(spec.store)
     started = time.monotonic()
-    made = snapshot_from_log(
-        spec.store, spec.label, spec.run_bytes, spec.scratch, spec.progress, accept_loss=spec.accept_loss
-    )
+    made = snapshot_from_log(spec)
     published = made.published
     return ArchivedRow(
         application=made.application,
@@ -96,36 +108,15 @@ def not_made(spec: SnapshotSpec, error: StateStoreError) -> ArchivedRow:
     return ArchivedRow(application=store.application, store=store.store.name, task=str(store.task), failure=failure)
 
 
-def snapshot_from_log(
-    store: StorePartitionSpec,
-    label: str,
-    run_bytes: int,
-    scratch: Path,
-    progress: Location | None = None,
-    *,
-    accept_loss: bool = False,
-) -> RestoreRow:
-    """Build a store partition beside all that is there, and publish it; a failure of ours becomes part of the row.
-
-    Parameters
-    ----------
-    label
-        Names the run.
-    run_bytes
-        Bound of a sorted run in memory.
-    scratch
-        Directory with room for the store; what is made in it is removed.
-    progress
-        Directory in which it says how far it is; None: nowhere.
-    accept_loss
-        Build it from the log alone, also where that has lost something: its snapshots begin a new generation.
-    """
+def snapshot_from_log(how: SnapshotSpec) -> RestoreRow:
+    """Build a store partition beside all that is there, and publish it; a failure of ours becomes part of the row."""
+    store, accept_loss = how.store, how.accept_loss
     request = RestoreRequest(mode="full" if accept_loss else "snapshot", accept_loss=accept_loss)
-    spec = RestoreSpec(store, request, label, run_bytes, progress=progress, publish=False)
+    spec = RestoreSpec(store, request, how.label, how.run_bytes, progress=how.progress, publish=False)
     try:
         if not accept_loss:
             _begin_generation(store)
-        with scratch_directory(scratch) as directory:
+        with scratch_directory(how.scratch) as directory:
             # What is judged is what lies there.
             there = store.with_shared_disk.model_copy(update={"state_dir": directory / "state"})
             spec = spec._replace(store=there)

@@ -16,7 +16,6 @@ from statestore.archive.manifest import Manifest
 from statestore.archive.snapshots import history, read_snapshot
 from statestore.changelog import brokers_clock
 from statestore.errors import InputError, LockedError, SnapshotError, StateStoreError, StoreCorruptedError
-from statestore.formats.database_files import has_rows
 from statestore.partition.facts import NO_LOG
 from statestore.partition.generations import newest_generation, snapshot_directory
 from statestore.partition.last_commit import LastCommit, find_last_commit
@@ -30,13 +29,12 @@ from statestore.recovery.deciding import no_longer_approved
 from statestore.recovery.disk_space import free_bytes, require_disk_for_snapshot
 from statestore.recovery.full import Built
 from statestore.recovery.restore_progress import RestoreProgressWriter
-from statestore.recovery.snapshot import find_snapshot, lay_snapshot
+from statestore.recovery.snapshot import find_snapshot, lay_snapshot, seal_new
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staged_check import check_staged
 from statestore.recovery.staging import Staging
 from statestore.recovery.tail import building
 from statestore.reports import Failure, Loss, RestorePlanRow, RestoreRow
-from statestore.statedir.seal import install_digests, seal
 from statestore.statedir.sidecar import Judgement
 from statestore.statedir.swap import locked_task, swap
 from statestore.verification.options import VerifyOptions
@@ -246,10 +244,7 @@ def _put_in_place(
         quarantine = swap(
             store.paths, store.store, spec.label, store.partitions, verdict=verdict, record=record, grown_from=grown
         )
-        kill_switch.reached("restore, swapped, not sealed")
-        sst = {file.path: file.sha256 for file in snapshot.files if has_rows(file.path)}
-        install_digests(store.paths, name, store.store.store_kind, sst)
-        seal(store.paths, name, store.store.store_kind)
+        seal_new(store, snapshot)
         clear_built(store.paths, name)
         staging.clear()
         published = None

@@ -158,13 +158,6 @@ def undetermined(found: FailedStore) -> VerifyRow:
     )
 
 
-def check(spec: StorePartitionSpec, options: VerifyOptions = _SCAN, cluster: Cluster | None = None) -> VerifyRow:
-    """Verify one store partition, and return the row of a report; see `examine`."""
-    started = time.monotonic()
-    _, verdict = examine(spec, options, cluster)
-    return _row(spec, verdict, options, started)
-
-
 def examine(
     spec: StorePartitionSpec, options: VerifyOptions = _SCAN, cluster: Cluster | None = None
 ) -> tuple[Facts, Verdict]:
@@ -204,10 +197,6 @@ def _look(spec: StorePartitionSpec, options: VerifyOptions) -> DiskFacts:
 def _verify(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) -> VerifyRow:
     started = time.monotonic()
     verdict = under_lock(spec, options, lambda how: examine(spec, how, cluster)[1])
-    return _row(spec, verdict, options, started)
-
-
-def _row(spec: StorePartitionSpec, verdict: Verdict, options: VerifyOptions, started: float) -> VerifyRow:
     [lost] = lost_logs([spec], [verdict])
     return report_row(spec, verdict, options.depth, started, lost=lost)
 
@@ -272,15 +261,6 @@ def _compare(facts: Facts, committed: int, options: VerifyOptions, cluster: Clus
 
 
 # -- stores whose home is the archive ---------------------------------------------------------------------------------
-
-
-def check_archived(
-    spec: StorePartitionSpec, options: VerifyOptions = _SCAN, cluster: Cluster | None = None
-) -> VerifyRow:
-    """Verify one store whose home is the archive; `cluster` as of `examine`."""
-    started = time.monotonic()
-    _, verdict = examine_archived(spec, options, cluster)
-    return _row(spec, verdict, options, started)
 
 
 def examine_archived(

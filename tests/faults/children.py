@@ -24,7 +24,7 @@ from statestore.archive.cleanup import Retention
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.archive_cleanup import clean_archive
 from statestore.recovery.restore import RestoreSpec, restore
-from statestore.recovery.snapshot_building import snapshot_from_log
+from statestore.recovery.snapshot_building import SnapshotSpec, snapshot_from_log
 from statestore.reports import ProcessRow, RestoreRow
 from statestore.tasks.spec import TaskSpec
 from tests.integration.broker import WAIT_S, wait_for
@@ -198,7 +198,7 @@ def _run(specs: Sequence[Any], rows: Path, environment: Mapping[str, str], hooks
 def _worked(work: Work) -> Any:
     match work:
         case FromLog():
-            row = snapshot_from_log(work.store, work.label, FROM_LOG_RUN, work.scratch)
+            row = snapshot_from_log(SnapshotSpec(work.store, work.label, FROM_LOG_RUN, work.scratch))
         case CleanUp():
             return clean_archive(work.archive, work.servers, WAIT_S, work.retention, dry_run=False)
         case TaskSpec():

@@ -27,7 +27,7 @@ from statestore.partition.restore_points import restore_points
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.planning import plan_restore
 from statestore.recovery.restore import restore
-from statestore.recovery.snapshot_building import snapshot_from_log
+from statestore.recovery.snapshot_building import SnapshotSpec, snapshot_from_log
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.warming import Warming, plan_warming, warm_stores
 from statestore.reports import Action, Loss, ProcessRow, RestoreRow, Status, VerifyRow
@@ -439,10 +439,12 @@ def test_no_snapshot_is_made_of_the_rest_of_a_log(bootstrap_servers: str, tmp_pa
     app = OnDisk(bootstrap_servers, tmp_path, "archive", processing_guarantee="at_least_once")
     app.fill()
     app.lose_disk()
-    row = snapshot_from_log(app.store_spec(), "made", TINY_RUN, tmp_path / "scratch")
+    row = snapshot_from_log(SnapshotSpec(app.store_spec(), "made", TINY_RUN, tmp_path / "scratch"))
     assert row.failure is not None
     assert restore_points([app.store_spec()], look_at_files=False)[0].snapshot is None
-    accepted = snapshot_from_log(app.store_spec(), "accepted", TINY_RUN, tmp_path / "scratch", accept_loss=True)
+    accepted = snapshot_from_log(
+        SnapshotSpec(app.store_spec(), "accepted", TINY_RUN, tmp_path / "scratch", accept_loss=True)
+    )
     assert (accepted.failure, accepted.keys) == (None, 1)
 
 

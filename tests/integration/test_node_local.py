@@ -26,7 +26,7 @@ from statestore.partition.rollback import RollbackSpec, roll_back
 from statestore.partition.snapshots import publish_row, suspect_all
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import RestoreSpec, restore
-from statestore.recovery.snapshot_building import snapshot_from_log
+from statestore.recovery.snapshot_building import SnapshotSpec, snapshot_from_log
 from statestore.reports import Action, ProcessRow, RestoreRow, Status, VerifyRow
 from statestore.requests.restore import RestoreRequest
 from statestore.statedir.seal import seal
@@ -601,7 +601,7 @@ def test_an_empty_store_on_a_node_does_not_stand_for_the_one_in_the_archive(
 @pytest.mark.long
 def test_the_job_snapshot_makes_one_also_of_a_store_that_is_whole_in_the_archive(nodes: Nodes) -> None:
     before = nodes.newest("a")
-    row = snapshot_from_log(nodes.spec_on("b"), "run", TINY_RUN, nodes.directory / "scratch")
+    row = snapshot_from_log(SnapshotSpec(nodes.spec_on("b"), "run", TINY_RUN, nodes.directory / "scratch"))
     assert (row.failure, row.outcome, row.snapshot) == (None, "restored", str(before.name))
     assert nodes.newest("a").record.caught_up_ms > before.record.caught_up_ms
 

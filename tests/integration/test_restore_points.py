@@ -16,7 +16,7 @@ from statestore.errors import InputError
 from statestore.recovery.planning import plan_restore
 from statestore.recovery.restore import restore
 from statestore.recovery.run import restore_specs
-from statestore.recovery.snapshot_building import snapshot_from_log
+from statestore.recovery.snapshot_building import SnapshotSpec, snapshot_from_log
 from statestore.reports import Action, RestoreRow, Status, VerifyRow
 from statestore.requests.restore import RestoreRequest
 from statestore.rewrite.reseed import ReseedSpec, reseed
@@ -152,7 +152,7 @@ def test_a_snapshot_of_a_log_that_was_cut_does_not_take_the_place_of_a_store_wit
     archived.process(ROWS)
     lose_records(archived, 100)
     spec = archived.store_spec(archive=archived.archive)
-    made = snapshot_from_log(spec, "made", 1 << 24, tmp_path, accept_loss=True)
+    made = snapshot_from_log(SnapshotSpec(spec, "made", 1 << 24, tmp_path, accept_loss=True))
     assert made.published.snapshot.startswith("00000001-")
     table = next(archived.live.glob("*.sst"))
     table.write_bytes(table.read_bytes()[:-1])

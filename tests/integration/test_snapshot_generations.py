@@ -17,7 +17,7 @@ from statestore.partition.generations import superseded
 from statestore.partition.rollback import RollbackSpec, roll_back
 from statestore.recovery.archive_cleanup import clean_archive
 from statestore.recovery.restore import restore
-from statestore.recovery.snapshot_building import snapshot_from_log
+from statestore.recovery.snapshot_building import SnapshotSpec, snapshot_from_log
 from statestore.reports import Action, Status
 from statestore.statedir.seal import break_seal
 from statestore.statedir.swap import locked_task
@@ -133,14 +133,14 @@ def test_at_least_once_a_generation_that_could_not_be_begun_is_begun_later(
     archived = Archived(bootstrap_servers, tmp_path, processing_guarantee="at_least_once")
     archived.process(ROWS)
     spec = archived.store_spec(archive=archived.archive)
-    assert snapshot_from_log(spec, "first", TINY_RUN, tmp_path).failure is None
+    assert snapshot_from_log(SnapshotSpec(spec, "first", TINY_RUN, tmp_path)).failure is None
     _replaced(archived)
     assert _rolled_back(archived) is None  # the archive is away
     if again == "process":
         (row,) = archived.process([(b"newer", b"value")]).snapshots
         assert (row.failure, archived.snapshots()) == (None, [row.snapshot])
         assert archived.process([(b"newest", b"value")]).snapshots == ()
-    made = snapshot_from_log(spec, "second", TINY_RUN, tmp_path)
+    made = snapshot_from_log(SnapshotSpec(spec, "second", TINY_RUN, tmp_path))
     assert made.failure is None, made.failure
     assert archived.snapshots() == [made.published.snapshot, made.snapshot]
     assert made.snapshot.startswith("00000001-")
@@ -161,10 +161,10 @@ def test_what_was_opened_before_its_generation_was_begun_is_not_followed_by_what
     with locked_task(spec.paths, 1):
         break_seal(spec.paths, STORE)  # as an application does that opens it
     before = archived.snapshots()
-    refused = snapshot_from_log(spec, "first", TINY_RUN, tmp_path)
+    refused = snapshot_from_log(SnapshotSpec(spec, "first", TINY_RUN, tmp_path))
     assert "was put in place by a rollback: back. It has no snapshot" in refused.failure.message
     assert archived.snapshots() == before
-    assert snapshot_from_log(spec, "second", TINY_RUN, tmp_path, accept_loss=True).failure is None
+    assert snapshot_from_log(SnapshotSpec(spec, "second", TINY_RUN, tmp_path, accept_loss=True)).failure is None
 
 
 # -- what must not be published, or used, or replaced -----------------------------------------------------------------
@@ -277,7 +277,7 @@ def test_clean_up_keeps_what_a_person_had_put_back_before_a_rebuild_from_the_log
         assert archived.restored("full", force=True, accept_loss=True).published.failure is None
     else:
         spec = archived.store_spec(archive=archived.archive)
-        assert snapshot_from_log(spec, "first", TINY_RUN, tmp_path, accept_loss=True).failure is None
+        assert snapshot_from_log(SnapshotSpec(spec, "first", TINY_RUN, tmp_path, accept_loss=True)).failure is None
     (newest,) = archived.snapshots()
     assert newest.startswith("00000002-")
     clean_archive(archived.archive, archived.servers, 60, Retention(1, 0, 0), dry_run=False)

@@ -25,7 +25,7 @@ from statestore.recovery.archive_cleanup import archive_rows
 from statestore.recovery.planning import plan_restore
 from statestore.recovery.restore import restore
 from statestore.recovery.run import restore_specs
-from statestore.recovery.snapshot_building import snapshot_from_log
+from statestore.recovery.snapshot_building import SnapshotSpec, snapshot_from_log
 from statestore.reports import Status, VerifyReport, write_report
 from statestore.requests.restore import RestoreRequest
 from statestore.statedir.scratch import default_scratch
@@ -251,15 +251,15 @@ def test_a_snapshot_of_a_recreated_log_is_made_on_demand_and_begins_a_generation
     archived = Archived(bootstrap_servers, tmp_path, processing_guarantee="at_least_once")
     archived.process(ROWS)
     spec = partial(archived.store_spec, archive=archived.archive)
-    made = snapshot_from_log(spec(), "first", TINY_RUN, tmp_path)
+    made = snapshot_from_log(SnapshotSpec(spec(), "first", TINY_RUN, tmp_path))
     assert archived.snapshots() == [made.published.snapshot]
     archived.lose_all()
     delete_topic(archived.servers, archived.changelog)
     create_topic(archived.servers, archived.changelog, 1, CHANGELOG_CONFIG)
     produce(archived.servers, archived.changelog, [(b"key", (5).to_bytes(8, "big") + b"1")], 0, T0)
-    refused = snapshot_from_log(spec(), "second", TINY_RUN, tmp_path)
+    refused = snapshot_from_log(SnapshotSpec(spec(), "second", TINY_RUN, tmp_path))
     assert "--accept-loss" in refused.failure.message
-    again = snapshot_from_log(spec(), "third", TINY_RUN, tmp_path, accept_loss=True)
+    again = snapshot_from_log(SnapshotSpec(spec(), "third", TINY_RUN, tmp_path, accept_loss=True))
     assert again.failure is None
     assert archived.snapshots() == [again.published.snapshot]
     assert again.published.snapshot.startswith("00000001-")
@@ -403,10 +403,10 @@ def test_a_snapshot_that_was_made_from_the_log_and_the_rest_of_it_give_what_all_
     archive = _archived(application, tmp_path)
     spec = application.store_spec(archive=archive)
     (tmp_path / "scratch").mkdir()
-    made = snapshot_from_log(spec, "first", TINY_RUN, tmp_path / "scratch")
+    made = snapshot_from_log(SnapshotSpec(spec, "first", TINY_RUN, tmp_path / "scratch"))
     assert (made.failure, made.mode) == (None, "full")
     transaction(bootstrap_servers, application.changelog, rows[150:])
-    again = snapshot_from_log(spec, "second", TINY_RUN, tmp_path / "scratch")  # begins with the first
+    again = snapshot_from_log(SnapshotSpec(spec, "second", TINY_RUN, tmp_path / "scratch"))  # begins with the first
     assert (again.failure, again.mode, again.records + again.skipped <= 150) == (None, "snapshot", True)
     assert list((tmp_path / "scratch").iterdir()) == []
     assert not application.state_dir.exists()
@@ -423,7 +423,7 @@ def test_a_log_that_has_lost_its_start_is_not_published_alone(bootstrap_servers:
     archive = _archived(application, tmp_path)
     set_topic_config(bootstrap_servers, application.changelog, cleanup_policy="compact,delete")
     delete_records(bootstrap_servers, application.changelog, 10)
-    row = snapshot_from_log(application.store_spec(archive=archive), "run", TINY_RUN, tmp_path)
+    row = snapshot_from_log(SnapshotSpec(application.store_spec(archive=archive), "run", TINY_RUN, tmp_path))
     assert row.failure.kind == "InputError"
     assert "a rebuild from its log alone would lose data: its changelog begins at offset 10" in row.failure.message
     assert list(archive.open().entries("stores")) == []

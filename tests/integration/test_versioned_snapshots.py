@@ -10,7 +10,7 @@ import pytest
 
 from statestore.changelog.topic_settings import changelog_config
 from statestore.recovery.restore import restore
-from statestore.recovery.snapshot_building import snapshot_from_log
+from statestore.recovery.snapshot_building import SnapshotSpec, snapshot_from_log
 from statestore.reports import Status
 from statestore.requests.restore import RestoreRequest
 from tests.integration import dying
@@ -53,7 +53,11 @@ def test_snapshots_that_are_made_from_the_log_answer_as_the_store(application: A
     for rows in (FIRST, SECOND):
         application.send(rows)
         assert application.run(archive=None).failure is None
-        made.append(snapshot_from_log(application.store_spec(archive=application.archive), "run", TINY_RUN, scratch))
+        made.append(
+            snapshot_from_log(
+                SnapshotSpec(application.store_spec(archive=application.archive), "run", TINY_RUN, scratch)
+            )
+        )
     assert [(row.failure, row.mode) for row in made] == [(None, "full"), (None, "snapshot")]
     expected = said(application)
     application.lose_all()

@@ -22,7 +22,7 @@ from demo.processes import Processes, ServiceError
 from statestore.archive.archive import ArchiveSpec, archive_spec
 from statestore.config import Settings
 from statestore.kafka.topics import Topics
-from statestore.recovery.snapshot_building import snapshot_from_log
+from statestore.recovery.snapshot_building import SnapshotSpec, snapshot_from_log
 
 CORES = 2
 #: Per cent of the log that the snapshot covers.
@@ -83,7 +83,7 @@ def publish(log: Log, archives: Sequence[ArchiveSpec], scratch: Path) -> None:
         run = RestoringRun(log, CORES, Path(directory))
         for archive in archives:
             for spec in specs_of(order_of("restore", run, archive=archive)):
-                row = snapshot_from_log(spec, "bench", run_bytes, run.directory)
+                row = snapshot_from_log(SnapshotSpec(spec, "bench", run_bytes, run.directory))
                 if row.failure is not None:
                     raise ServiceError(f"{row.label} was to be published: {row.failure}")
 

@@ -291,7 +291,7 @@ class ArchiveFacts(NamedTuple):
 
     @property
     def newest_record(self) -> StoreRecord | None:
-        """Record of the newest snapshot; None if there is none."""
+        """Record of the newest snapshot; None without a snapshot."""
         return None if self.newest is None else self.newest.record
 
     def manifest(self, name: str | None) -> Manifest | None:

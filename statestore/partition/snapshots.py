@@ -252,7 +252,7 @@ def snapshot_loss(spec: StorePartitionSpec, snapshot: Manifest, log: LogRange | 
 
 
 def loss_by_log(spec: StorePartitionSpec, known: LastKnown, facts: LogFacts) -> RebuildLoss:
-    """Return what a rebuild from the log would lose of what a store had; the log is read if times decide.
+    """Return the loss of a rebuild from the log; the log is read if times decide.
 
     Raises
     ------

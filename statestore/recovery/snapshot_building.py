@@ -41,7 +41,7 @@ class SnapshotSpec(NamedTuple):
     run_bytes
         Bound of a sorted run in memory.
     scratch
-        Directory with room for the store; what is made in it is removed.
+        Directory with room for the store, which is removed afterwards.
     progress
         Directory in which it says how far it is; None: nowhere.
     accept_loss

@@ -14,7 +14,7 @@ from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Status
 from statestore.rewrite.rows import Contents, survey
 from statestore.stores.open import build_store, opened
-from statestore.verification.check import check
+from statestore.verification.check import examine as look_at
 from statestore.verification.options import VerifyOptions
 
 
@@ -112,8 +112,9 @@ def require_caught_up(store: StorePartitionSpec, why: str) -> None:
     InputError
         With its status.
     """
-    found = check(store, VerifyOptions(depth="offsets"))
-    if not found.healthy and not (found.status is Status.MISSING and found.end == 0):
+    _, found = look_at(store, VerifyOptions(depth="offsets"))
+    nothing_logged = found.log is not None and found.log.last_stable == 0
+    if not found.status.healthy and not (found.status is Status.MISSING and nothing_logged):
         raise InputError(
             f"{store.store_partition} is {found.status}: {found.detail}. Expected a store that has all of its "
             f"changelog. {why}; `statestore verify` says what to do. Nothing was changed"

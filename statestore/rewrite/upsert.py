@@ -24,16 +24,17 @@ from statestore.kafka.topics import Topics
 from statestore.kafka.writer import TransactionalWriter
 from statestore.model import TopicPartition, transactional_id
 from statestore.partition.spec import StorePartitionSpec
+from statestore.partition.verdict import Verdict
 from statestore.recovery.restore import restore
 from statestore.recovery.spec import RestoreSpec
-from statestore.reports import Failure, Status, VerifyRow, WriteRow
+from statestore.reports import Failure, Status, WriteRow
 from statestore.requests.restore import RestoreRequest
 from statestore.rewrite.changelog_writing import logged_position, produce
 from statestore.rewrite.examination import known_position, require_rewritable
 from statestore.rewrite.row_stage import RowStage, remove_abandoned, require_rows
 from statestore.rewrite.rows import Records, form_of, require_single_keys
 from statestore.statedir.swap import locked_task
-from statestore.verification.check import check
+from statestore.verification.check import examine
 from statestore.verification.options import VerifyOptions
 
 #: Below `transaction.max.timeout.ms` of brokers, which is 15 minutes by default.
@@ -153,16 +154,16 @@ def _require_writable(spec: UpsertSpec, chosen: Sequence[StorePartitionSpec]) ->
                 "was written"
             )
         _require_deletes(spec, store)
-        found = check(store, VerifyOptions("offsets"))
+        _, found = examine(store, VerifyOptions("offsets"))
         if found.status not in _USABLE:
             raise InputError(_restore_first(store, found))
         if store.store.store_kind.has_times:
-            if not found.healthy and found.end:
+            if not found.status.healthy and found.log is not None and found.log.last_stable:
                 raise InputError(_restore_first(store, found))
             _require_live(spec, store)
 
 
-def _restore_first(store: StorePartitionSpec, found: VerifyRow) -> str:
+def _restore_first(store: StorePartitionSpec, found: Verdict) -> str:
     return f"{store.store_partition} is {found.status}: {found.detail}. Restore it first. Nothing was written"
 
 
@@ -255,7 +256,7 @@ def _records(spec: UpsertSpec, store: StorePartitionSpec, batch: pa.RecordBatch)
 
 def _position(store: StorePartitionSpec) -> Mapping[TopicPartition, int]:
     """Return the input offsets that the changelog reflects: appended rows change nothing in them. Empty: unknown."""
-    if check(store, VerifyOptions("offsets")).healthy:
+    if examine(store, VerifyOptions("offsets"))[1].status.healthy:
         return known_position(store) or {}
     (log,) = Topics(store.bootstrap_servers, store.kafka_timeout_s).log_ranges([store.partition]).values()
     return last_position(store.bootstrap_servers, store.partition, log, store.kafka_timeout_s)

@@ -60,17 +60,17 @@ class _Journal(BaseModel):
     label
         The name that what was replaced has in quarantine.
     staged_segments
-        What we shall keep of the new segments.
+        Our records of the new segments.
     changelogs
         Partitions that the store is filled from.
     legacy
         The old store's entries in the legacy checkpoint file.
     kept
-        What lay beside the old store; None if there was none.
+        Sidecar files of the old store; None without an old store.
     keeps_commits
         The store has no changelog, so its commits that are in files go to quarantine with it.
     back
-        What shall lie beside the staged store: its record, or what lay there when it was replaced itself.
+        Sidecar files of the staged store: its record, or those that it had when it was replaced itself.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

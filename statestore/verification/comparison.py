@@ -278,7 +278,7 @@ class Merged(NamedTuple):
     same
         How many rows both sides have.
     kinds, at
-        Of each row that differs, how, and where each side has it; -1: nowhere.
+        How each differing row differs, and its place on each side; -1 if a side lacks it.
     """
 
     rows: tuple[pa.RecordBatch, pa.RecordBatch]

@@ -136,7 +136,7 @@ class BuildSource(ABC):
         return 0
 
     def disk(self, spec: RestoreSpec, log_bytes: int, offsets: int) -> DiskNeeded:
-        """Return the disk space that it needs: by default, for a copy of what is read.
+        """Return the disk space that it needs; the default is a copy of the read part of the log.
 
         Parameters
         ----------

@@ -41,7 +41,7 @@ class KeyTable:
     Attributes
     ----------
     facts, intervals
-        Tables (`kernels.py`), of which `found` returns the rows that are filled.
+        Tables (`kernels.py`); `found` returns their filled rows.
     """
 
     def __init__(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 
 from statestore_dags.arguments import may_rebuild, wants_approval
+from statestore_dags.auditing import record_answer
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -29,7 +30,16 @@ def always_wanted() -> bool:
     return value in _ON
 
 
-class ApproveRestoreOperator(ApprovalOperator):
+class _AuditedApproval(ApprovalOperator):
+    """Writes an audit record of the answer."""
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
+        """Record the answer, then continue or skip."""
+        record_answer(context, event, self.APPROVE)
+        return super().execute_complete(context, event)
+
+
+class ApproveRestoreOperator(_AuditedApproval):
     """Waits for a person where one is wanted; a rejection skips the rest of the run."""
 
     def __init__(self, *, always: bool, **arguments: Any) -> None:
@@ -59,7 +69,7 @@ def approve() -> ApproveRestoreOperator:
     )
 
 
-class ApproveRewriteOperator(ApprovalOperator):
+class ApproveRewriteOperator(_AuditedApproval):
     """Waits for a person, unless only the plan is to be shown; a rejection skips the rest of the run."""
 
     def execute(self, context: Context) -> Any:

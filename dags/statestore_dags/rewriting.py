@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,11 +18,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.sdk import task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from statestore.audit import REQUESTED_BY
 from statestore.config import load_settings
 from statestore.environments import environment_of
 from statestore.errors import InputError, RetryError
 from statestore_dags.archive_connection import archive_connection, reports_access
 from statestore_dags.arguments import Applications, Params, require_known_fields
+from statestore_dags.auditing import requested_by
 from statestore_dags.connections import kafka_connection
 from statestore_dags.retrying import RETRIED, in_environment
 from statestore_dags.suggestions import remember
@@ -104,7 +107,9 @@ def plan_rewrite(params: Any = None, dag: Any = None, dag_run: Any = None, ti: A
 
 
 @task(task_id="rewrite")
-def run_rewrite(planned: dict[str, Any], params: Any = None, dag: Any = None) -> list[dict[str, Any]]:
+def run_rewrite(
+    planned: dict[str, Any], params: Any = None, dag: Any = None, dag_run: Any = None
+) -> list[dict[str, Any]]:
     """Carry out what was planned; return a row for each store partition."""
     if params.get("dry_run"):
         raise AirflowSkipException("only the plan was asked for")
@@ -116,7 +121,7 @@ def run_rewrite(planned: dict[str, Any], params: Any = None, dag: Any = None) ->
                 "was planned, so nothing is done again. `statestore verify` says whether the stores are healthy; if "
                 "so, nothing is left to do"
             )
-        content = _run([*arguments, "--yes"])
+        content = _run([*arguments, "--yes"], requested_by(dag_run))
     return [
         {
             "label": f"{row['application']}/{row['store']}/{row['task']}",
@@ -167,8 +172,13 @@ def _begun(arguments: Sequence[str]) -> RewriteJournal | None:
     return None
 
 
-def _run(arguments: Sequence[str]) -> dict[str, Any]:
+def _run(arguments: Sequence[str], by: str = "") -> dict[str, Any]:
     """Run the command, put what it prints into the log, and return what it says as JSON.
+
+    Parameters
+    ----------
+    by
+        User of the audit record.
 
     Raises
     ------
@@ -179,7 +189,12 @@ def _run(arguments: Sequence[str]) -> dict[str, Any]:
         said = Path(directory) / "said.json"
         command = [sys.executable, "-P", "-m", "statestore.cli", "rewrite", *arguments, "--json", str(said)]
         with subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, REQUESTED_BY: by},
         ) as program:
             assert program.stdout is not None
             lines = []

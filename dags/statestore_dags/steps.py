@@ -26,6 +26,7 @@ from statestore_dags.arguments import (
     state_dir_without_definition,
 )
 from statestore_dags.assets import STORES, emit, processed_by
+from statestore_dags.auditing import requested_by
 from statestore_dags.connections import kafka_connection
 from statestore_dags.mapped_tasks import by_application, squares
 from statestore_dags.mapped_tasks import check as check
@@ -89,7 +90,8 @@ def plan(
             report.parent.require_bucket()
         else:
             report.parent.mkdir(parents=True, exist_ok=True)
-        head = ("--catalogue", str(view.pin), "--dag-id", dag.dag_id, "--dag-run-id", run_id)
+        run = ("--dag-id", dag.dag_id, "--dag-run-id", run_id, "--requested-by", requested_by(dag_run))
+        head = ("--catalogue", str(view.pin), *run)
         asked = jobs.Trigger(without, by_time=dag_run.run_type == "scheduled")
         if (processed := processed_by(triggering_asset_events)) is not None:
             params = {**params, "depth": depth_after_process(), "sample": None}

@@ -24,6 +24,7 @@ from uuid import uuid4
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from statestore.audit import new_record, write_record
 from statestore.config import Settings, load_settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.environments import KafkaStreamsApplication
@@ -37,7 +38,9 @@ from statestore.objects.path import Location, location
 from statestore.private_config import KAFKA_CONFIG
 from statestore.reports import AnyReport, JobReport, RestoreReport, SnapshotReport, write_report
 from statestore.requests.arguments import add_arguments, from_namespace
+from statestore.requests.process import ProcessRequest
 from statestore.requests.request import Request
+from statestore.requests.restore import RestoreRequest
 from statestore_jobs import python_daemon
 
 Definitions = dict[str, ApplicationDefinition]
@@ -67,6 +70,7 @@ def run_job(
     )
     parser.add_argument("--dag-id", help="the DAG that this job works for; it stands in the report")
     parser.add_argument("--dag-run-id", help="run id of that DAG's run; it stands in the report")
+    parser.add_argument("--requested-by", help="who started that run, for the audit record")
     if without_definition is not None:
         parser.add_argument(
             "--kafka-streams", metavar="JSON", help="how --application, which has no definition, is found (as listed)"
@@ -83,6 +87,7 @@ def run_job(
         settings = load_settings(**own)
         view = view_of(Metastore.of(settings), arguments.catalogue)
         print(f"{name}: definitions of catalogue {view.pin}", flush=True)
+        _audit(request, settings, arguments)
         if application is None or without_definition is None:
             report = run(request, settings, view.catalogue, arguments.report.stem)
         else:
@@ -102,6 +107,26 @@ def run_job(
         raise
     print(f"{name}: report written to {arguments.report}", flush=True)
     _export(name, arguments, report, 0)
+
+
+def _audit(request: Request, settings: Settings, arguments: argparse.Namespace) -> None:
+    """Write the audit record of a job that may replace live stores, or that accepts a loss of data."""
+    match request:
+        case RestoreRequest(changes_stores=True):
+            record = new_record("restore", request.applications, accepts_loss=request.accept_loss)
+        case ProcessRequest() if settings.accept_loss:
+            record = new_record("process", request.applications, accepts_loss=True)
+        case _:
+            return
+    said = {
+        "by": arguments.requested_by or record.by,
+        "store_partitions": tuple(map(str, getattr(request, "stores", ()))),
+        "request": request.model_dump_json(exclude_defaults=True),
+        "run_id": arguments.report.stem,
+        "dag_id": arguments.dag_id,
+        "dag_run_id": arguments.dag_run_id,
+    }
+    write_record(settings.reports_dir, record.model_copy(update=said))
 
 
 def _export(name: str, arguments: argparse.Namespace, report: JobReport | None, exit_code: int) -> None:

@@ -8,11 +8,13 @@
     GET /statestore/docs/...                           Great Expectations' Data Docs
     GET /statestore/reports, /statestore/reports/...   the jobs' reports as they were written
     GET /statestore/surveys/...                        reports of surveys as pages
+    GET /statestore/audit                              who restored, removed, or approved what
     GET /statestore/ui/...                             script, style and icons of the page
 
 They read two places, directories or in object storage, write nothing, and read STATESTORE_* on each request, so that an
 import never fails for a missing one. Whoever may read DAGs may read this: by the browser's cookie or by a bearer token,
-as everywhere in Airflow's API. What a request starts, it starts through Airflow's own API, with the rights of its user.
+as everywhere in Airflow's API. Applications of an environment are shown to those who may read one of its DAGs. What a
+request starts, it starts through Airflow's own API, with the rights of its user.
 """
 
 from __future__ import annotations
@@ -25,25 +27,29 @@ from pathlib import Path
 from typing import Annotated
 
 from airflow.api_fastapi.core_api.security import requires_access_dag
-from fastapi import Depends, FastAPI, Query, Request
+from fastapi import Depends, FastAPI, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from statestore_dags.archive_connection import LastingAccess
 
+from statestore.audit import read_records
 from statestore.config import load_directories
+from statestore.environments import DagName
 from statestore.errors import ArchiveAccessError, InputError, RetryError, StateStoreError
 from statestore.objects.path import Location, ObjectPath
 from statestore.reports import SurveyReport, read_report
 from statestore.survey.page import page as survey_page
+from statestore_ui.audit_page import MOST_RECORDS, audit_page
 from statestore_ui.data_docs import POLICY, index, styled
 from statestore_ui.drill_history import drill_points
 from statestore_ui.history import Histories
 from statestore_ui.overview import Overviews
 from statestore_ui.partition_pages import MOST_ROWS, ORDERS, Question
-from statestore_ui.report_files import list_reports
-from statestore_ui.report_rows import SURVEY
+from statestore_ui.report_files import Problem, ReportFiles, list_reports
+from statestore_ui.report_rows import SURVEY, Head
+from statestore_ui.rights import Rights, UserRights
 from statestore_ui.running_work import Running
 
 _HEADERS = {
@@ -80,7 +86,7 @@ overviews, running, histories = Overviews(), Running(), Histories()
 
 
 @app.get("/api/overview")
-def overview(request: Request) -> Response:
+def overview(request: Request, rights: UserRights) -> Response:
     """Return all applications, as the newest report of each job tells of them.
 
     The answer has an ETag; with `If-None-Match` it is 304 while no report has come, gone or changed.
@@ -94,15 +100,17 @@ def overview(request: Request) -> Response:
         the metastore DEGRADED, the `reason`, and when.
     """
     answer = overviews.get(_reports(), _data_docs())
-    headers = {**_HEADERS, "ETag": f'"{answer.tag}"'}
+    tag = answer.tag if not rights.hidden else f"{answer.tag}-{'-'.join(sorted(rights.hidden))}"
+    headers = {**_HEADERS, "ETag": f'"{tag}"'}
     # A proxy that compresses makes the tag a weak one.
-    if answer.tag in request.headers.get("if-none-match", ""):
+    if tag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
-    return Response(answer.summary, media_type="application/json", headers=headers)
+    return Response(rights.overview(answer.summary), media_type="application/json", headers=headers)
 
 
 @app.get("/api/partitions")
 def partitions(
+    rights: UserRights,
     application: str = "",
     store: str = "",
     task: str = "",
@@ -134,13 +142,13 @@ def partitions(
         index. `tag`: that of the overview.
     """
     words = tuple(q.lower().split())
-    question = Question(application, store, task, level, words, by, down)
+    question = Question(application, store, task, level, words, by, down, rights.hidden)
     answer = overviews.get(_reports(), _data_docs()).pages.get(question, offset, limit)
     return Response(answer, media_type="application/json", headers=_HEADERS)
 
 
 @app.get("/api/progress")
-def progress() -> Response:
+def progress(rights: UserRights) -> Response:
     """Return how far running restores, snapshots and runs of `process` are.
 
     Returns
@@ -150,11 +158,11 @@ def progress() -> Response:
         something, offsets `done` of `total`, `records_per_s`, `seconds_left` of reading, and the same for the first 200
         of its `pieces` that have not `ended`, with their `phase`: store partitions, or tasks of `process`.
     """
-    return JSONResponse(running.get(_reports()), headers=_HEADERS)
+    return JSONResponse(rights.progress(running.get(_reports())), headers=_HEADERS)
 
 
 @app.get("/api/history")
-def history(application: Annotated[str, Query(min_length=1)], store: str | None = None) -> Response:
+def history(rights: UserRights, application: Annotated[str, Query(min_length=1)], store: str | None = None) -> Response:
     """Return what the verifications of a store have found; without `store`, of all the application's.
 
     Returns
@@ -163,11 +171,12 @@ def history(application: Annotated[str, Query(min_length=1)], store: str | None 
         `points`, the oldest first: `started_ms`, `lag` of all partitions together, how many `partitions` were looked
         at, and `findings`: how many have which status, of those that are not healthy.
     """
+    _require(rights.shows(application))
     return JSONResponse(histories.get(_reports(), application, store), headers=_HEADERS)
 
 
 @app.get("/api/drills")
-def drills(application: Annotated[str, Query(min_length=1)], store: str | None = None) -> Response:
+def drills(rights: UserRights, application: Annotated[str, Query(min_length=1)], store: str | None = None) -> Response:
     """Return what the drills of a store have shown; without `store`, of all the application's.
 
     Returns
@@ -176,6 +185,7 @@ def drills(application: Annotated[str, Query(min_length=1)], store: str | None =
         `points`, the oldest first: `started_ms`, `seconds` of the slowest restore, and `verdicts`: how many drills had
         which verdict.
     """
+    _require(rights.shows(application))
     return JSONResponse(drill_points(_reports(), application, store), headers=_HEADERS)
 
 
@@ -195,11 +205,11 @@ def data_docs_root(request: Request) -> RedirectResponse:
 
 
 @app.get("/docs/{path:path}")
-async def data_docs(path: str, request: Request) -> Response:
+async def data_docs(path: str, request: Request, rights: UserRights) -> Response:
     """Serve a file of the Data Docs; without a path our index of them, or a page that says how to make them."""
     root = _data_docs()
     if path in ("", "index.html"):
-        found = await run_in_threadpool(index, root)
+        found = await run_in_threadpool(index, root, rights.shows)
         if found is not None:
             return HTMLResponse(found, headers=_HEADERS)
         return _page(
@@ -207,6 +217,7 @@ async def data_docs(path: str, request: Request) -> Response:
             f"There are no validations in {root} yet. Start the DAG validate, or restore, which starts validate. When "
             "validate has finished, reload this page.",
         )
+    _require(rights.shows_path(path.split("/")))
     response = await _file(root, path, request)
     if response.status_code != 200 or response.media_type != "text/html":
         return response
@@ -215,9 +226,12 @@ async def data_docs(path: str, request: Request) -> Response:
 
 
 @app.get("/reports")
-def reports() -> JSONResponse:
+def reports(rights: UserRights) -> JSONResponse:
     """Names of the reports, newest first, for each job."""
     listed, problems = list_reports(_reports())
+    if rights.hidden:
+        heads = ReportFiles().heads(listed)
+        listed = [file for file, head in zip(listed, heads, strict=True) if _may_see(rights, head)]
     found: dict[str, list[str]] = {}
     for file in listed:
         found.setdefault(file.job, []).append(file.name)
@@ -227,15 +241,19 @@ def reports() -> JSONResponse:
 
 
 @app.get("/reports/{job}/{name}")
-async def report(job: str, name: str, request: Request) -> Response:
+async def report(job: str, name: str, request: Request, rights: UserRights) -> Response:
     """Serve one report as the job wrote it; what else lies there, such as the metastore's backup, is no report."""
     if not name.endswith(".json"):
         return Response(status_code=404, headers=_HEADERS)
+    if rights.hidden:
+        listed, _ = await run_in_threadpool(list_reports, _reports())
+        files = [file for file in listed if (file.job, file.path.name) == (job, name)]
+        _require(all(_may_see(rights, head) for head in await run_in_threadpool(ReportFiles().heads, files)) and files)
     return await _file(_reports(), f"{job}/{name}", request)
 
 
 @app.get("/surveys/{name}")
-def survey(name: str) -> Response:
+def survey(name: str, rights: UserRights) -> Response:
     """Serve the report of a survey as a page."""
     if not name.endswith(".json") or name != Path(name).name:
         return Response(status_code=404, headers=_HEADERS)
@@ -244,7 +262,19 @@ def survey(name: str) -> Response:
         return _page(
             "No such survey", f"There is no report {path}. It may be too old: see STATESTORE_REPORTS_DAYS.", 404
         )
-    return HTMLResponse(survey_page(read_report(path, SurveyReport)), headers=_HEADERS)
+    found = read_report(path, SurveyReport)
+    _require(rights.shows_environment("" if found.dag_id is None else DagName.parse(found.dag_id).environment))
+    return HTMLResponse(survey_page(found), headers=_HEADERS)
+
+
+@app.get("/audit")
+def audit(rights: UserRights, application: str = "", accept: Annotated[str, Header()] = "") -> Response:
+    """List audit records, the newest first: as a page, or as JSON, by the header Accept."""
+    wanted = [application] if application else []
+    records = [one for one in read_records(_reports(), wanted) if not rights.hides(one.applications)][::-1]
+    if "text/html" not in accept:
+        return JSONResponse({"records": [one.model_dump(mode="json") for one in records]}, headers=_HEADERS)
+    return HTMLResponse(audit_page(records[:MOST_RECORDS], len(records)), headers=_HEADERS)
 
 
 @app.exception_handler(InputError)
@@ -265,6 +295,19 @@ async def not_readable(request: Request, error: StateStoreError) -> Response:
     if "/api/" in request.url.path:
         return JSONResponse({"detail": str(error)}, 503, headers=_HEADERS)
     return _page("This cannot be read now", str(error), status_code=503)
+
+
+def _may_see(rights: Rights, head: Head | Problem) -> bool:
+    if isinstance(head, Problem):
+        return False
+    environment = "" if head.dag_id is None else DagName.parse(head.dag_id).environment
+    return rights.shows_environment(environment) if head.job == SURVEY else rights.shows_report(head)
+
+
+def _require(shown: object) -> None:
+    """Refuse what the user may not see just as what does not exist."""
+    if not shown:
+        raise HTTPException(404)
 
 
 def _reports() -> Location:

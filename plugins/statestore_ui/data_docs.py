@@ -8,7 +8,7 @@ the same where the Internet is out of reach.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
 from typing import NamedTuple
@@ -49,9 +49,15 @@ def styled(page: str, path: str) -> str:
     return page.replace("<head>", f"<head>{link}", 1)
 
 
-def index(root: Location) -> str | None:
-    """Return a page of all validations, the newest first; None if there is none yet."""
-    rows = list(_rows(root))
+def index(root: Location, shows: Callable[[str], bool] = lambda _: True) -> str | None:
+    """Return a page of validations, the newest first, or None before the first validation.
+
+    Parameters
+    ----------
+    shows
+        Tells whether the validations of an application are listed.
+    """
+    rows = list(_rows(root, shows))
     if not rows:
         return None
     heads = "".join(f"<th>{name}" for name in _COLUMNS)
@@ -64,12 +70,14 @@ def index(root: Location) -> str | None:
     return styled(page, "")
 
 
-def _rows(root: Location) -> Iterator[str]:
+def _rows(root: Location, shows: Callable[[str], bool]) -> Iterator[str]:
     drawn: set[str] = set()
     plots_of = _plots(root)
     newest = sorted(_files(root), key=lambda file: (file.modified_s, str(file.path)), reverse=True)[:MOST]
     for (modified_s, file, _), verdict in zip(newest, _verdicts(newest), strict=True):
         store = file.parent.name
+        if not shows(store.partition(".")[0] if verdict is None else verdict.application):
+            continue
         plots = "" if store in drawn else plots_of.get(store, "")
         drawn.add(store)
         ended = datetime.fromtimestamp(modified_s, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from statestore.environments import environment_of
 from statestore.objects.path import Location, name_below
 from statestore_ui.partition_health import LEVELS, Newest, Standing, runs_of, shown
 
@@ -51,6 +52,8 @@ class Question(NamedTuple):
         Each is a part of the name or of the status.
     by
         One of `ORDERS`.
+    hidden
+        Environments whose applications are left out.
     """
 
     application: str = ""
@@ -60,6 +63,7 @@ class Question(NamedTuple):
     words: tuple[str, ...] = ()
     by: str = "status"
     down: bool = False
+    hidden: frozenset[str] = frozenset()
 
 
 def _finished(name: str) -> Callable[[Partition], int]:
@@ -175,6 +179,10 @@ class Pages:
     def _look(self, question: Question) -> _Answer:
         application, store, task = question.application, question.store, question.task
         found = [one for one in self._partitions if not application or one.application == application]
+        if question.hidden:
+            names = {one.application for one in found}
+            shown = {name for name in names if environment_of(name).name not in question.hidden}
+            found = [one for one in found if one.application in shown]
         of = len(found)
         levels: dict[str, int] = {}
         for one in found:

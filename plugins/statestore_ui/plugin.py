@@ -57,7 +57,14 @@ class StateStoresPlugin(AirflowPlugin):
             "destination": "nav",
             "category": "browse",
             "url_route": "data-docs",
-        }
+        },
+        {
+            "name": "Audit records",
+            "href": "/statestore/audit",
+            "destination": "nav",
+            "category": "browse",
+            "url_route": "audit-records",
+        },
     ]
 
 

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from statestore.cli import (
+    audit_command,
     catalogue,
     drill_command,
     evidence_commands,
@@ -78,6 +79,7 @@ app.command()(running.maintain)
 app.command()(read_command.read)
 app.command()(reporting.report)
 app.command()(reporting.progress)
+app.command()(audit_command.audit)
 app.add_typer(snapshot_commands.app, name="snapshot")
 app.add_typer(rewrite_commands.app, name="rewrite")
 app.add_typer(evidence_commands.app, name="evidence")

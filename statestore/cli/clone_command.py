@@ -8,6 +8,7 @@ import typer
 
 from statestore import clock
 from statestore.cli import options, output
+from statestore.cli.audit_command import audited
 from statestore.cli.options import Partitioner
 from statestore.cli.repartition_tables import made, repartition_content, show_repartition
 from statestore.errors import InputError
@@ -111,6 +112,7 @@ def clone(
             if not dry_run:
                 question = f"Create {to} from set {made_of} of {source}?"
                 output.require_yes(question, yes=yes, otherwise="nothing was written")
+                audited(asked.reports_dir, "rewrite", [source, to])
                 rows = work.carry_out(adopt)
                 output.say(console, f"{to} is complete: {len(rows)} store partitions were created")
             clusters = {"from_cluster": cut.found.cluster, "cluster": cluster}

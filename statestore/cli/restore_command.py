@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
 from statestore import clock
 from statestore.cli import options, output
+from statestore.cli.audit_command import audited
 from statestore.cli.parameters import with_request
 from statestore.errors import InputError
 from statestore.model import StoreSelector
@@ -93,6 +94,10 @@ def restore(
     stores = restoring.advised_stores(stores, request)
     stores = [store.model_copy(update={"archive": where}) for store in stores]
     run_id, quarantine_s = f"command-{started_ms}", quarantine_days * 86_400
+    if request.changes_stores:
+        labels = [str(store.store_partition) for store in stores]
+        loss = request.accept_loss
+        audited(reports_dir, "restore", chosen.applications, labels, accepts_loss=loss, run_id=run_id)
     report = run_restore(
         restore_specs(stores, request, run_id, run_bytes=run_bytes, quarantine_s=quarantine_s),
         request,
@@ -150,6 +155,10 @@ def _replaced(
     chosen = choose(asked.naming(named), topics, certain=True)
     specs = rolling_back.stores_replaced(chosen, [StoreSelector.parse(name) for name in named])
     rows: Sequence[RollbackRow | ReleaseRow]
+    if not dry_run:
+        action: Literal["rollback", "release"] = "rollback" if rollback else "release"
+        labels = [str(spec.store_partition) for spec in specs]
+        audited(asked.reports_dir, action, {spec.application for spec in specs}, labels, accepts_loss=not rollback)
     if rollback:
         specs = [spec.model_copy(update={"archive": archive_of(topics)}) for spec in specs]
         rows = rolled_back = rolling_back.roll_back_all(specs, label, parallel, dry_run=dry_run)

@@ -11,6 +11,7 @@ import typer
 
 from statestore import clock
 from statestore.cli import options, output
+from statestore.cli.audit_command import audited
 from statestore.cli.clone_command import clone
 from statestore.cli.options import Partitioner
 from statestore.cli.repartition_tables import made, repartition_content, show_repartition
@@ -109,6 +110,7 @@ def reseed(
         if not dry_run:
             question = f"Recreate {work.plan.topic}, and replace its stores with those restored from it?"
             output.require_yes(question, yes=yes, otherwise="nothing was written")
+            audited(asked.reports_dir, "rewrite", asked.applications, [str(store.store_partition) for store in stores])
             rows = work.carry_out(adopt)
             show_rewritten(console, rows)
         output.write_content(json, {"dry_run": dry_run, **_plan_content(work.plan), "rows": [*map(rewritten, rows)]})
@@ -196,6 +198,7 @@ def repartition(
         if not dry_run:
             question = f"Create {to} from the state of {work.plan.source}?"
             output.require_yes(question, yes=yes, otherwise="nothing was written")
+            audited(asked.reports_dir, "rewrite", [*asked.applications, to])
             rows = work.carry_out(adopt)
             created = f": {len(rows)} store partitions were created" if rows else ""
             output.say(console, f"{to} is complete{created}")

@@ -12,6 +12,7 @@ import typer
 
 from statestore import clock
 from statestore.cli import next_steps, options, output, snapshot_diff
+from statestore.cli.audit_command import audited
 from statestore.cli.parameters import DURATION, duration, with_request
 from statestore.config import LEAST_GRACE_HOURS, short_grace
 from statestore.errors import InputError
@@ -118,6 +119,7 @@ def reinstate(
         topics.require_no_members(spec.application)
         named = find_snapshot(spec, snapshot)
         manifest = read_snapshot(named.objects, named.listed)
+        audited(asked.reports_dir, "reinstate", [spec.application], [str(spec.store_partition)])
         made = make_store(spec, manifest, f"reinstated by {getpass.getuser()}")
         output.say(output.console(), f"{spec.store_partition}: snapshot {snapshot} was reinstated as {made.name}")
         return

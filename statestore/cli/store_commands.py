@@ -11,6 +11,7 @@ import typer
 
 from statestore import clock
 from statestore.cli import options, output
+from statestore.cli.audit_command import audited
 from statestore.cli.parameters import DURATION, duration, with_request
 from statestore.errors import InputError
 from statestore.requests.verify import VerifyRequest
@@ -61,6 +62,7 @@ def partitions(
     asked = replace(asked, leftovers=True)
     chosen = choose(asked, topics)
     if acknowledge:
+        audited(asked.reports_dir, "acknowledge", chosen.applications, acknowledge)
         known_stores.acknowledge(chosen, asked.where.state_dir, acknowledge, reason)
         chosen = choose(asked, topics)
     chosen.say_left_out()

@@ -10,6 +10,7 @@ import typer
 
 from statestore import clock
 from statestore.cli import options, output
+from statestore.cli.audit_command import audited
 from statestore.errors import InputError
 from statestore.model import StoreFormat
 
@@ -107,6 +108,7 @@ def transform(
             names = ", ".join(sorted({store.store.name for store in stores}))
             question = f"Replace the stores {names} of {definition.name}?"
             output.require_yes(question, yes=yes, otherwise="nothing was changed")
+            audited(asked.reports_dir, "rewrite", [definition.name], [str(store.store_partition) for store in stores])
             rows = work.carry_out()
             show_rewritten(console, rows)
         output.write_content(json, {"dry_run": dry_run, **_plan_content(work.plan), "rows": [*map(rewritten, rows)]})

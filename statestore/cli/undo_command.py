@@ -10,6 +10,7 @@ import typer
 
 from statestore import clock
 from statestore.cli import options, output
+from statestore.cli.audit_command import audited
 from statestore.errors import InputError
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ def undo(
         if not dry_run:
             question = f"Go back to {', '.join(work.plan.topics.values())}?"
             output.require_yes(question, yes=yes, otherwise="nothing was changed")
+            labels = [str(store.store_partition) for store, _ in work.plan.parts]
+            audited(asked.reports_dir, "undo", [definition.name], labels, accepts_loss=accept_loss)
             rows = work.carry_out()
             _show_undone(console, rows)
         output.write_content(json, {"dry_run": dry_run, **_plan_content(work.plan), "rows": [*map(_content, rows)]})

@@ -76,6 +76,11 @@ class RestoreRequest(Request):
     current store stays in quarantine until you remove it."""
 
     @property
+    def changes_stores(self) -> bool:
+        """Whether live stores may be replaced."""
+        return not self.dry_run and self.mode != "as-of"
+
+    @property
     def as_of(self) -> AsOf | None:
         """The point of mode as-of."""
         if self.as_of_timestamp is not None:

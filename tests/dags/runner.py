@@ -71,8 +71,8 @@ class Runner:
 
     @property
     def chosen(self) -> list[list[str]]:
-        """What each start of the job was given beyond its report, the pin, and which DAG run it is for."""
-        return [call[8:] for call in self.calls]
+        """Arguments of each start of the job after its report, the pin, its DAG run, and its user."""
+        return [call[10:] for call in self.calls]
 
     @property
     def settings(self) -> dict[str, str]:

@@ -9,6 +9,8 @@ import pytest
 import requests
 
 from demo.processes import wait_until
+from statestore.audit import read_records
+from statestore.config import load_directories
 from statestore.reports import RestoreReport, RestoreRow, Status
 from tests.dags.api_server import ApiServer
 
@@ -26,6 +28,11 @@ RESTORED = RestoreReport(
         ),
     ),
 )
+
+
+def recorded() -> list[tuple[str, str, tuple[str, ...]]]:
+    """Return the actions, users, and applications of the audit records."""
+    return [(found.action, found.by, found.applications) for found in read_records(load_directories().reports_dir)]
 
 
 class Person:
@@ -83,6 +90,7 @@ def test_an_approved_restore_goes_on_and_says_before_what_it_would_do(person, ru
     assert "application = flight-delays, mode = full" in person.asked[-1]["body"]
     assert (states["approve"], states["check"]) == ("success", [("flight-delays/aircraft/0_0", "success")])
     assert len(runner.calls) == 1
+    assert recorded() == [("approve", "admin", ("flight-delays",))]
 
 
 @pytest.mark.long
@@ -95,6 +103,7 @@ def test_a_rejected_restore_starts_nothing_and_is_no_failure(person, runner):
         ("spark", "rows", "check", "needs_validate", "trigger_validate"), "skipped"
     )
     assert runner.calls == []
+    assert recorded() == [("reject", "admin", ("flight-delays",))]
 
 
 @pytest.mark.long

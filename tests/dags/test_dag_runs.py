@@ -72,6 +72,7 @@ def test_process_is_green_and_emits_its_assets_when_every_task_reached_its_end(r
     assert (flag, Path(report).parent) == ("--report", runner.directory / "reports" / "process")
     assert rest == [
         *("--catalogue", pin_of_now(), "--dag-id", "process", "--dag-run-id", runner.dag_run.run_id),
+        *("--requested-by", runner.dag_run.triggering_user_name or runner.dag_run.run_type.value),
         *("--application", "flight-delays"),
     ]
     event = runner.asset_events()["x-statestore://flight-delays/aircraft"]

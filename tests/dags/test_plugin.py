@@ -64,6 +64,7 @@ def server(airflow_api, directory, monkeypatch):
         "/api/overview",
         "/api/partitions",
         "/api/progress",
+        "/audit",
         "/api/history?application=shop",
         "/ui/state-stores.js",
     ],
@@ -159,7 +160,7 @@ def test_nothing_else_is_served(server, path):
 
 def test_the_menu_has_the_page_and_the_data_docs_and_the_dashboard_its_card(server):
     (plugin,) = server.get_logged_in("/api/v2/plugins").json()["plugins"]
-    assert [view["href"] for view in plugin["external_views"]] == ["/statestore/docs/"]
+    assert [view["href"] for view in plugin["external_views"]] == ["/statestore/docs/", "/statestore/audit"]
     page, card = plugin["react_apps"]
     assert (page["name"], page["destination"], card["destination"]) == ("Stores", "nav", "dashboard")
     for path in (page["bundle_url"], page["icon"], page["icon_dark_mode"], card["bundle_url"]):

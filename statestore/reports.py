@@ -588,6 +588,9 @@ class ValidateRow(StorePartitionRow):
     verdict: ValidationVerdict
     expectations: Int64 = 0
     failed_expectations: tuple[Text, ...] = ()
+    differs: bool | None = Field(
+        default=None, description="whether rows differ from the changelog; None: not known, or nothing failed"
+    )
     keys: Int64 = 0
     detail: Text = ""
     data_docs: Text | None = None
@@ -621,6 +624,9 @@ class ValidatedStore(_Row):
     expectations: Int64 = 0
     failed_expectations: tuple[Text, ...] = ()
     failed_rows: tuple[FailedRows, ...] = ()
+    differs: bool | None = Field(
+        default=None, description="whether rows differ from the changelog; None: not known, or nothing failed"
+    )
     detail: Text = ""
     keys: Int64 = 0
     not_compared: Int64 = Field(
@@ -769,6 +775,9 @@ class JobReport(BaseModel):
     )
     dag_id: Text | None = Field(default=None, description="DAG whose run wrote this report; None if no DAG run did")
     dag_run_id: Text | None = Field(default=None, description="run id of that DAG run")
+    state_dir: Text | None = Field(
+        default=None, description="state directory of the stores; None: not known, or an earlier version wrote this"
+    )
     left_out: dict[Text, Text] = Field(
         default={},
         description="what has no row, and why, such as stores in memory and topics of other applications",

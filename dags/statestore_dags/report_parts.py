@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Any
 
-from statestore.environments import DagName
+from statestore.environments import DagName, active_environment
 from statestore.errors import InputError
 from statestore.objects.path import Location, location
 from statestore.reports import AnyReport, DrillReport, read_any_report, write_report
@@ -97,9 +97,13 @@ def _merged(parts: Sequence[AnyReport], run_id: str) -> AnyReport:
         for field in ("confidence", "evidence")
         if isinstance(parts[0], DrillReport)
     }
+    # Those that are listed without a definition have other directories, which the environment names.
+    listed = active_environment().kafka_streams
+    own = (part.state_dir for part in parts if not set(part.applications) <= set(listed))
     return parts[0].model_copy(
         update={
             **told,
+            "state_dir": next(own, parts[0].state_dir),
             "run_id": run_id,
             "applications": tuple(dict.fromkeys(name for part in parts for name in part.applications)),
             "started_ms": min(part.started_ms for part in parts),

@@ -108,11 +108,13 @@ def validate_store(
         outcomes = [(one, why_not_evaluated(one)) for one in results]
         errors = _by_reason((_title(one), why) for one, why in outcomes if why)
         broken = [one for one, why in outcomes if not one.success and not why]
-        detail = errors or (describe_differences(comparison) if broken else "")
+        differences = describe_differences(comparison) if broken else ""
+        detail = errors or differences
         failed_rows = tuple(failed_rows_of(spark, one) for one in broken)
     verdict: Literal["passed", "failed", "error"] = "error" if errors else "failed" if broken else "passed"
     failed = tuple(rows.expectation for rows in failed_rows)
-    return Verdict(verdict, len(result.results), failed, detail, page, failed_rows)
+    differs = bool(differences) if broken else None
+    return Verdict(verdict, len(result.results), failed, detail, page, failed_rows, differs)
 
 
 def describe_differences(comparison: DataFrame) -> str:

@@ -27,6 +27,8 @@ class Verdict:
         Page of this validation; None if it could not be run.
     failed_rows
         Of each expectation that did not hold, a sample.
+    differs
+        Whether rows differ from the changelog; None if no expectation was found to fail.
     """
 
     verdict: ValidationVerdict
@@ -35,3 +37,4 @@ class Verdict:
     detail: str
     data_docs: Location | None
     failed_rows: tuple[FailedRows, ...] = ()
+    differs: bool | None = None

@@ -93,6 +93,7 @@ def run_job(
         else:
             report = without_definition(request, settings, application, arguments.report.stem)
         said = {"catalogue": str(view.pin), "dag_id": arguments.dag_id, "dag_run_id": arguments.dag_run_id}
+        said["state_dir"] = str(settings.state_dir)
         _write(arguments.report, report.model_copy(update=said))
         if (why := try_again(report)) is not None:
             raise RetryError(f"{why}; the report is at {arguments.report}")

@@ -110,6 +110,7 @@ class Judge:
             expectations=verdict.expectations,
             failed_expectations=verdict.failed,
             failed_rows=verdict.failed_rows,
+            differs=verdict.differs,
             detail=verdict.detail,
             keys=sum(keys.values()),
             not_compared=0 if frames is None else frames.unknown,
@@ -161,7 +162,7 @@ class Judge:
             verdict = replace(verdict, data_docs=self._place(verdict.data_docs, docs))
         if frames.ahead:
             worst = "failed" if verdict.verdict == "passed" else verdict.verdict
-            verdict = replace(verdict, verdict=worst, failed=(*verdict.failed, *frames.ahead))
+            verdict = replace(verdict, verdict=worst, failed=(*verdict.failed, *frames.ahead), differs=True)
         if frames.unknown:
             said = f"{frames.unknown} keys were not compared: the log no longer tells what they should be"
             verdict = _saying(verdict, said)

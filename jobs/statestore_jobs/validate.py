@@ -312,6 +312,7 @@ def _row(spec: StorePartitionSpec, judged: Judged, replaced: Replaced, archive_m
         verdict=store.verdict,
         expectations=store.expectations,
         failed_expectations=store.failed_expectations,
+        differs=store.differs,
         keys=judged.keys.get(spec.task.partition, 0),
         detail=detail,
         data_docs=store.data_docs,

@@ -147,6 +147,19 @@ def partitions(
     return Response(answer, media_type="application/json", headers=_HEADERS)
 
 
+@app.get("/api/restorable")
+def restorable(
+    application: str = "",
+    store: Annotated[list[str], Query()] = [],  # noqa: B006  # FastAPI copies it
+    partition: Annotated[list[int], Query()] = [],  # noqa: B006
+    force: bool = False,
+) -> Response:
+    """Return `of`: how many store partitions a restore selects, and `restored`: how many of them it would restore."""
+    pages = overviews.get(_reports(), _data_docs()).pages
+    answer = pages.restorable(application, store, partition, force=force)
+    return Response(answer, media_type="application/json", headers=_HEADERS)
+
+
 @app.get("/api/progress")
 def progress(rights: UserRights) -> Response:
     """Return how far running restores, snapshots and runs of `process` are.

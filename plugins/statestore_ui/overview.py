@@ -24,8 +24,17 @@ from statestore.environments import FILE, DagName, KafkaStreamsApplication, dag_
 from statestore.errors import InputError
 from statestore.objects.path import Location
 from statestore.reports import Status
+from statestore_ui.application_summaries import MOST_FINDINGS, findings, summaries
 from statestore_ui.metastore_files import Changing, Defined, defined, degraded, metastore_files
-from statestore_ui.partition_health import Newest, Standing, not_verified, stand
+from statestore_ui.partition_health import (
+    Newest,
+    Standing,
+    cause_of,
+    failed_before_opening,
+    never_run,
+    not_verified,
+    stand,
+)
 from statestore_ui.partition_pages import Pages, Partition
 from statestore_ui.recent import Recent
 from statestore_ui.report_files import Problem, ReportFile, ReportFiles, list_reports
@@ -140,6 +149,8 @@ class _Reading:
         self._files, self._listed, self._problems = files, listed, list(problems)
         self._defined, self._streams = defined, streams
         self._as_of_ms: int | None = None
+        self._unread: dict[str, int] = {}
+        self._homes = self._state_dirs()
         #: When the first row becomes too old to count as verified, ms since the epoch; None: never.
         self.stale_at_ms: int | None = None
 
@@ -152,7 +163,9 @@ class _Reading:
         """Return applications and problems."""
         return {
             "as_of_ms": self._as_of_ms,
-            "applications": _summaries(partitions),
+            "applications": summaries(partitions, self._unread),
+            "findings": (found := findings(partitions))[:MOST_FINDINGS],
+            "more_findings": max(len(found) - MOST_FINDINGS, 0),
             "surveys": list(self._surveys()),
             "problems": [
                 {"path": problem.path, "message": problem.message, "missing": problem.missing}
@@ -187,7 +200,12 @@ class _Reading:
             if self._is_there(key, newest, verified.complete_ms.get(key[0], 0)):
                 standing = self._with_age(key[0], newest, stand(newest))
                 found.append(Partition(*key, newest, standing, _starts(newest, self._streams.get(key[0]))))
-        return [*found, *self._not_looked_at({partition.application for partition in found})]
+        found += _failed_before_opening(processed.rows, {(one.application, one.task) for one in found})
+        self._unread = _unread(processed.rows)
+        since = self._since(found)
+        found = [one._replace(since_ms=since.get(one.key)) for one in found] if since else found
+        seen = {partition.application for partition in found}
+        return [*found, *self._not_looked_at(seen), *self._never_run(seen)]
 
     def _with_age(self, application: str, newest: Newest, standing: Standing) -> Standing:
         """Return the standing of a store partition; one of a listed application is not verified if it is too old."""
@@ -218,6 +236,54 @@ class _Reading:
             if name not in seen:
                 standing = not_verified(None, 0, by_jobs=streams.state_dir is not None)
                 yield Partition(name, "-", "-", Newest(), standing, _starts(Newest(), streams))
+
+    def _never_run(self, seen: Container[str]) -> Iterator[Partition]:
+        """Yield a placeholder for each application of the catalogue that no report names."""
+        for name in sorted(self._defined.stores) if self._defined is not None else ():
+            if name not in seen and name not in self._streams:
+                yield Partition(name, "-", "-", Newest(), never_run(), ("process",))
+
+    def _since(self, partitions: Iterable[Partition]) -> dict[Key, int]:
+        """Return since when store partitions are as they are, as far back as some reports before the newest say it."""
+        found: dict[Key, int] = {}
+        for job, is_bad in _IS_BAD.items():
+            asked = {
+                one.key: ("", one.task) if one.is_placeholder else (one.store, one.task)
+                for one in partitions
+                if one.standing.level in ("bad", "warn") and cause_of(one.standing) == job
+            }
+            bytes_ = 0
+            for number, (file, head) in enumerate(self._heads(job)):
+                bytes_ += file.size if number else 0
+                if not asked or number > MOST_FORMER or bytes_ > _MOST_BYTES_SINCE:
+                    break
+                if {key[0] for key in asked}.isdisjoint(head.applications) or not (rows := self._rows(file, head)):
+                    continue
+                for key, (store, task) in list(asked.items()):
+                    row = rows.get((key[0], store, task), rows.get((key[0], "", task)))
+                    if row is not None and is_bad(row):
+                        found[key] = head.finished_ms
+                    elif row is not None:
+                        del asked[key]
+        return found
+
+    def _state_dirs(self) -> dict[str, str]:
+        """Return the state directories of the live stores by application: those of the DAGs, or of the environment."""
+        found: dict[str, tuple[bool, int, str]] = {}
+        for job in ("process", "verify", "restore"):
+            for _, head in self._all_heads(job):
+                if head.state_dir is None or (head.dag_id is None and job == "restore"):
+                    continue
+                said = head.dag_id is not None, head.finished_ms, head.state_dir
+                found |= {name: max(said, found.get(name, said)) for name in head.applications}
+        listed = {name: str(each.state_dir) for name, each in self._streams.items() if each.state_dir is not None}
+        return {name: directory for name, (_, _, directory) in found.items()} | listed
+
+    def _is_elsewhere(self, head: Head) -> bool:
+        """True for a report of a command about other directories than those of the live stores."""
+        if head.dag_id is not None or head.state_dir is None:
+            return False
+        return any(self._homes.get(name, head.state_dir) != head.state_dir for name in head.applications)
 
     def _is_there(self, key: Key, newest: Newest, complete_ms: int) -> bool:
         """False for what was removed from the definitions since something was last heard of it."""
@@ -324,6 +390,10 @@ class _Reading:
         return found
 
     def _heads(self, job: str) -> Iterator[tuple[ReportFile, Head]]:
+        """Reports of the job about the live stores, the one that finished last first."""
+        return ((file, head) for file, head in self._all_heads(job) if job in _APART or not self._is_elsewhere(head))
+
+    def _all_heads(self, job: str) -> Iterator[tuple[ReportFile, Head]]:
         """Reports of the job, the one that finished last first; not the plans of restores, which did nothing."""
         heads = []
         files = [file for file in self._listed if file.job == job]
@@ -348,6 +418,35 @@ class _Reading:
 
 
 _CHANGED_BY_PROCESS = (Status.EMPTY, Status.MISSING, Status.LAGGING, Status.UNCLEAN, Status.CORRUPT)
+
+
+#: Jobs that do not touch the state directory.
+_APART = ("drill", SURVEY)
+#: Bytes of reports before the newest that are read to find out since when something is as it is.
+_MOST_BYTES_SINCE = 8 << 20
+#: Whether a row of a job says that something is wrong.
+_IS_BAD: Mapping[str, Callable[[Any], bool]] = {
+    "process": lambda row: row.task.failure is not None,
+    "restore": lambda row: row.outcome == "failed",
+    "validate": lambda row: row.verdict != "passed",
+    "verify": lambda row: not row.status.healthy or bool(row.kill_risk),
+}
+
+
+def _unread(processed: Mapping[Key, Any]) -> dict[str, int]:
+    """Return by application how many records of its input are left, each task counted once."""
+    tasks = {(key[0], key[2]): row.task.lag for key, row in processed.items() if row.task.lag is not None}
+    found: dict[str, int] = {}
+    for (application, _), lag in tasks.items():
+        found[application] = found.get(application, 0) + lag
+    return found
+
+
+def _failed_before_opening(processed: Mapping[Key, Any], seen: Container[tuple[str, str]]) -> Iterator[Partition]:
+    """Yield a placeholder for each task that failed before it had opened its stores, of which nothing else is known."""
+    for (application, store, task), row in processed.items():
+        if not store and row.task.failure is not None and (application, task) not in seen:
+            yield Partition(application, "-", task, Newest(process=row), failed_before_opening(row), ("process",))
 
 
 def _starts(newest: Newest, streams: KafkaStreamsApplication | None) -> tuple[str, ...] | None:
@@ -390,36 +489,3 @@ def _numbers(task: str) -> tuple[int, ...]:
     parts = task.split("_")
     # A task id that nobody has made may be too long for a number.
     return tuple(int(part) for part in parts) if all(part.isdecimal() and len(part) < 10 for part in parts) else ()
-
-
-#: Forms of the page, in the order of their buttons.
-_FORMS = ("restore", "verify", "process")
-
-
-def _summaries(partitions: list[Partition]) -> list[dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    for application, _, _, newest, standing, starts in partitions:
-        summary = found.get(application)
-        if summary is None:
-            empty = {"partitions": 0, "lag": 0, "levels": {}, "statuses": {}, "verified_ms": None, "starts": []}
-            summary = found[application] = {"application": application, **empty}
-        _count(summary, newest, standing)
-        offered = {*summary["starts"], *(_FORMS if starts is None else starts)}
-        summary["starts"] = [name for name in _FORMS if name in offered]
-    return list(found.values())
-
-
-def _count(summary: dict[str, Any], newest: Newest, standing: Standing) -> None:
-    summary["partitions"] += 1
-    levels, statuses = summary["levels"], summary["statuses"]
-    levels[standing.level] = levels.get(standing.level, 0) + 1
-    statuses[standing.word] = statuses.get(standing.word, 0) + 1
-    if (drill := newest.drill) is not None:
-        drills = summary.setdefault("drills", {"standings": {}, "slowest_seconds": None})
-        drills["standings"][drill.standing] = drills["standings"].get(drill.standing, 0) + 1
-        if drill.drilled_ms is not None:
-            drills["slowest_seconds"] = max(drills["slowest_seconds"] or 0.0, drill.seconds)
-    if newest.verify is not None:
-        if standing.verified:
-            summary["lag"] += newest.verify.lag or 0
-        summary["verified_ms"] = max(summary["verified_ms"] or 0, newest.verify.run.finished_ms)

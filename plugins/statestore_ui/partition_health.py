@@ -39,6 +39,11 @@ _LEVELS: dict[Status, Level] = {
 RESTORED, UNVERIFIED = "RESTORED", "UNVERIFIED"
 #: An application without a definition was not verified, or not recently enough.
 NOT_VERIFIED = "NOT VERIFIED"
+#: An application of the catalogue of which no job has reported anything.
+NEVER_RUN = "NEVER RUN"
+TASK_FAILED, RESTORE_FAILED = "task failed", "restore failed"
+#: These come before others of their level: nothing is processed, or a repair has failed.
+FIRST = (TASK_FAILED, RESTORE_FAILED)
 
 _NONE = NO_ACTION
 _VERIFY = "Verify the store: it has not been verified since. The DAG verify does this after each run of process."
@@ -50,6 +55,15 @@ _READ_DATA_DOCS = (
     "Read which expectation failed. If store and changelog differ, restore it in mode full with Rebuild healthy stores "
     "too. If a rule of your own failed, check the application's data."
 )
+_ROWS_DIFFER = (
+    "Rows of the store differ from its changelog. Restore it in mode full with Rebuild healthy stores too, then "
+    "validate it again."
+)
+_OWN_RULE = (
+    "A rule of your own failed, and the store equals its changelog: a restore gives the same rows. Check the input and "
+    "the code of the application."
+)
+_PROCESS = "Turn on the DAG process, or start it: it reads the input and fills the stores."
 _VALIDATE_AGAIN = "Read why the validation could not be completed and remove the cause. Then start the DAG validate."
 _COMPARE = (
     "No suite applies to what can be read of the store. If it has a directory, verify it at depth deep: this compares "
@@ -126,7 +140,7 @@ def stand(newest: Newest) -> Standing:
         return _FINE if validate is None else _FINE_AND_JUDGED
     found, replaced = _state(newest)
     if restore is not None and restore.outcome == "failed" and _later(restore, verify):
-        worse = _worse(found, "bad", "restore failed", _RESTORE_AGAIN)
+        worse = _worse(found, "bad", RESTORE_FAILED, _RESTORE_AGAIN)
         found = worse._replace(
             action=_RESTORE_AGAIN,
             command=None,
@@ -139,7 +153,9 @@ def stand(newest: Newest) -> Standing:
         else:
             found = _failed_validation(found, validate)
     if process is not None and process.task.failure is not None:
-        found = _worse(found, "warn", "task failed", _READ_TASK)
+        worse = _worse(found, "bad", TASK_FAILED, _READ_TASK)
+        found = worse if worse is found else worse._replace(button="process")
+        found = found._replace(detail=_lines(found.detail, process.task.failure))
     return found
 
 
@@ -218,9 +234,15 @@ def _failed_validation(found: Standing, row: Validated) -> Standing:
         found,
         "bad" if is_failed else "warn",
         f"validation {row.verdict}" if is_judged else row.verdict,
-        _READ_DATA_DOCS if is_failed else _VALIDATE_AGAIN if is_judged else _COMPARE,
+        _FAILED[row.differs] if is_failed else _VALIDATE_AGAIN if is_judged else _COMPARE,
     )
+    if is_failed and row.differs and worse.word != found.word:
+        worse = worse._replace(button="restore")
     return worse._replace(detail=detail, judged=found.level != "bad")
+
+
+#: Advice on a failed validation, by whether rows differ from the changelog; reports of earlier versions do not say it.
+_FAILED = {True: _ROWS_DIFFER, False: _OWN_RULE, None: _READ_DATA_DOCS}
 
 
 def _worse(found: Standing, level: Level, why: str, action: str) -> Standing:
@@ -246,6 +268,27 @@ def not_verified(found: Standing | None, within_ms: int, *, by_jobs: bool) -> St
         return Standing(NOT_VERIFIED, "warn", NOT_VERIFIED, action, detail, verified=False)
     detail = f"It was {found.status} when it was last verified, more than {duration_text(within_ms / 1000)} ago."
     return _worse(found, "warn", NOT_VERIFIED, action)._replace(detail=_lines(found.detail, detail))
+
+
+def never_run() -> Standing:
+    """Return the standing of an application of the catalogue of which no job has reported anything."""
+    detail = "The catalogue has its definition, and no report has a row for it."
+    return Standing(NEVER_RUN, "notice", NEVER_RUN, _PROCESS, detail, verified=False, button="process")
+
+
+def failed_before_opening(process: Processed) -> Standing:
+    """Return the standing of a task that failed before it had opened a store."""
+    detail = process.task.failure or ""
+    return Standing(UNVERIFIED, "bad", TASK_FAILED, _READ_TASK, detail, verified=False, button="process")
+
+
+def cause_of(standing: Standing) -> Literal["verify", "restore", "validate", "process"]:
+    """Return the job whose report makes a store partition as bad as it is."""
+    if standing.word == TASK_FAILED:
+        return "process"
+    if standing.word == RESTORE_FAILED:
+        return "restore"
+    return "validate" if standing.word.startswith("validation ") or standing.word == "not judged" else "verify"
 
 
 def _lines(*texts: str) -> str:
@@ -308,7 +351,14 @@ def shown(newest: Newest, standing: Standing) -> dict[str, Any]:
 def _offsets(newest: Newest, standing: Standing) -> dict[str, Any]:
     if standing.verified and newest.verify is not None:
         verify = newest.verify
-        return {"lag": verify.lag, "committed": verify.committed, "end": verify.end, "keys": verify.keys}
+        return {
+            "lag": verify.lag,
+            "committed": verify.committed,
+            "end": verify.end,
+            "keys": verify.keys,
+            "disk_offset": verify.disk_offset,
+            "disk_lag": verify.disk_lag,
+        }
     restore = newest.restore
     if restore is not None and restore.outcome != "failed" and _later(restore, newest.verify):
         return {"committed": restore.committed, "end": restore.end}

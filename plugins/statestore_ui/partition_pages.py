@@ -11,7 +11,8 @@ from urllib.parse import quote
 
 from statestore.environments import environment_of
 from statestore.objects.path import Location, name_below
-from statestore_ui.partition_health import LEVELS, Newest, Standing, runs_of, shown
+from statestore.reports import Action
+from statestore_ui.partition_health import FIRST, LEVELS, Newest, Standing, runs_of, shown
 
 #: Rows of one answer.
 MOST_ROWS = 1_000
@@ -26,6 +27,8 @@ class Partition(NamedTuple):
     ----------
     starts
         Names of the forms that make sense for it; None: all.
+    since_ms
+        Since when it needs action, as far back as reports were read; None: it does not, or that is unknown.
     """
 
     application: str
@@ -34,6 +37,31 @@ class Partition(NamedTuple):
     newest: Newest
     standing: Standing
     starts: tuple[str, ...] | None = None
+    since_ms: int | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Its names."""
+        return self.application, self.store, self.task
+
+    @property
+    def is_placeholder(self) -> bool:
+        """True if it stands for an application or a task whose stores are not known."""
+        return self.store == "-"
+
+    @property
+    def button(self) -> str | None:
+        """The form that helps; None if no form of the page does."""
+        button = self.standing.button
+        return button if self.starts is None or button in self.starts else None
+
+    @property
+    def is_restored(self) -> bool:
+        """True if a restore of the application would do something about it, by what is known."""
+        verify = self.newest.verify
+        return self.button == "restore" or (
+            verify is not None and self.standing.verified and verify.action in (Action.TAIL, Action.FULL)
+        )
 
     @property
     def label(self) -> str:
@@ -97,8 +125,9 @@ def _proven_ms(partition: Partition) -> int:
     return 0 if drill is None else drill.proven_ms or 0
 
 
-def _rank(partition: Partition) -> int:
-    return -LEVELS.index(partition.standing.level)
+def _rank(partition: Partition) -> tuple[int, int]:
+    standing = partition.standing
+    return -LEVELS.index(standing.level), FIRST.index(standing.word) if standing.word in FIRST else len(FIRST)
 
 
 _restored_ms = _finished("restore")
@@ -144,8 +173,10 @@ class Pages:
             row = shown(partition.newest, partition.standing)
             if partition.starts is not None:
                 row["starts"] = list(partition.starts)
-                if row.get("button") not in partition.starts:
+                if partition.button is None:
                     row.pop("button", None)
+            if partition.since_ms is not None:
+                row["since_ms"] = partition.since_ms
             for run in runs_of(row):
                 if id(run) not in numbers:
                     numbers[id(run)] = len(runs)
@@ -166,6 +197,27 @@ class Pages:
             "rows": rows,
         }
         return json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode()
+
+    def restorable(self, application: str, stores: Sequence[str], numbers: Sequence[int], *, force: bool) -> bytes:
+        """Return how many store partitions a restore selects, and how many of them it would restore.
+
+        Parameters
+        ----------
+        stores, numbers
+            Names of stores and numbers of partitions; empty: all.
+        force
+            Healthy stores are rebuilt, too.
+        """
+        found = [
+            one
+            for one in self._partitions
+            if not one.is_placeholder
+            and application in ("", one.application)
+            and (not stores or one.store in stores)
+            and (not numbers or one.task.rpartition("_")[2] in map(str, numbers))
+        ]
+        restored = len(found) if force else sum(one.is_restored for one in found)
+        return json.dumps({"of": len(found), "restored": restored}).encode()
 
     def _answer(self, question: Question) -> _Answer:
         with self._lock:

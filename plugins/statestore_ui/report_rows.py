@@ -37,6 +37,7 @@ class Head(BaseModel):
     finished_ms: Int64
     dag_id: str | None = None
     dag_run_id: str | None = None
+    state_dir: str | None = None
 
 
 class Run(NamedTuple):
@@ -72,6 +73,8 @@ class Verified(NamedTuple):
     kill_risk: str = ""
     live: bool = False
     proven: bool = False
+    disk_offset: int | None = None
+    disk_lag: int | None = None
 
 
 class Restored(NamedTuple):
@@ -99,6 +102,7 @@ class Validated(NamedTuple):
     detail: str
     rollback: str | None
     data_docs: str | None
+    differs: bool | None = None
 
 
 class TaskDone(NamedTuple):
@@ -224,6 +228,8 @@ class _VerifyRow(_Names):
     advice: NotRequired[_Advice | None]
     kill_risk: NotRequired[str]
     live: NotRequired[bool]
+    disk_offset: NotRequired[Int64 | None]
+    disk_lag: NotRequired[Int64 | None]
     contents: NotRequired[_Contents | None]
 
 
@@ -244,6 +250,7 @@ class _ValidateRow(_Names):
     verdict: str
     expectations: NotRequired[Int64]
     failed_expectations: NotRequired[tuple[str, ...]]
+    differs: NotRequired[bool | None]
     detail: NotRequired[str]
     rollback: NotRequired[str | None]
     data_docs: NotRequired[str | None]
@@ -326,6 +333,8 @@ def _verified(rows: list[_VerifyRow], run: Run) -> Iterator[tuple[Key, Verified]
                 row.get("kill_risk", ""),
                 row.get("live", False),
                 row["status"] in _INTACT and _has_proof(row.get("contents")),
+                row.get("disk_offset"),
+                row.get("disk_lag"),
             ),
         )
 
@@ -363,6 +372,7 @@ def _validated(rows: list[_ValidateRow], run: Run) -> Iterator[tuple[Key, Valida
                 row.get("detail", ""),
                 row.get("rollback"),
                 row.get("data_docs"),
+                row.get("differs"),
             ),
         )
 

@@ -116,6 +116,11 @@ def say_cost(console: Console, plan: RewritePlan, besides: str = "") -> None:
     )
 
 
+def state_dir(directory: Path) -> dict[str, str]:
+    """Return the field of a report that names the state directory: the page shows reports of the live one only."""
+    return {"state_dir": str(directory.absolute())}
+
+
 def write_report(
     json: Path | None,
     reports_dir: Location | None,

@@ -109,9 +109,8 @@ def restore(
     )
     kind = RestorePlanRow if request.dry_run else partial(RestoreRow, outcome="failed")
     rows = (*report.rows, *restoring.failed_rows(chosen, kind))
-    report = report.model_copy(
-        update={"applications": chosen.applications, "catalogue": chosen.catalogue, "rows": rows}
-    )
+    head = {"applications": chosen.applications, "catalogue": chosen.catalogue, "rows": rows}
+    report = report.model_copy(update={**head, **output.state_dir(asked.where.state_dir)})
     report = restoring.with_not_judged(report, chosen)
     tables.show(output.console(json), report)
     if isinstance(report, RestorePlanReport):

@@ -172,6 +172,7 @@ def _verify_once(request: VerifyRequest, asked: PartitionSelection, how_to: _How
         run_id=f"command-{started_ms}",
         applications=chosen.applications,
         catalogue=chosen.catalogue,
+        **output.state_dir(asked.where.state_dir),
         started_ms=started_ms,
         finished_ms=clock.now_ms(),
         rows=(*with_acknowledged(verified, asked.where.state_dir), *rows),

@@ -67,8 +67,10 @@ class Request(BaseModel):
 def schemas(kind: type[Request]) -> Mapping[str, Schema]:
     """Return the JSON schemas of a request's fields."""
     found = kind.model_json_schema()["properties"]
-    for schema in found.values():
+    for name, schema in found.items():
         schema |= schema.get("anyOf", ({},))[0]
+        if schema["title"] == name.replace("_", " ").title():  # pydantic's own title
+            schema["title"] = name.replace("_", " ").capitalize()
         schema["description"] = " ".join(schema["description"].split())
     return dict(found)
 

@@ -172,3 +172,11 @@ def restored(partition: int = 0, outcome: str = "restored", **more: object) -> R
 
 def validated(partition: int = 0, verdict: str = "passed", **more: object) -> ValidateRow:
     return ValidateRow(**names(partition), verdict=verdict, expectations=9, **more)
+
+
+def drill_row(partition: int, standing: str, **more: Any) -> DrillRow:
+    verdict = {"proven too long ago": "proven", "never proven": None}.get(standing, standing)
+    drilled = {"drilled": verdict is not None, "drilled_ms": None if verdict is None else T0 + partition}
+    proven = {"proven_ms": T0 + partition if verdict in ("proven", "too slow", "too old") else None}
+    known = {"seconds": float(partition), "detail": f"why {standing}", "rows": 3, "within_seconds": 900.0}
+    return DrillRow(**names(partition), standing=standing, verdict=verdict, **{**drilled, **proven, **known, **more})

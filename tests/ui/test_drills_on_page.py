@@ -12,18 +12,9 @@ from statestore_ui.overview import Overviews
 from statestore_ui.partition_pages import Question
 
 from statestore import clock
-from statestore.reports import DrillRow
-from tests.ui.made_reports import T0, Reports, names, verify_row
+from tests.ui.made_reports import T0, Reports, drill_row, verify_row
 
 STANDINGS = ("proven", "never proven", "proven too long ago", "too slow", "too old", "unproven", "failed")
-
-
-def drill_row(partition: int, standing: str, **more: Any) -> DrillRow:
-    verdict = {"proven too long ago": "proven", "never proven": None}.get(standing, standing)
-    drilled = {"drilled": verdict is not None, "drilled_ms": None if verdict is None else T0 + partition}
-    proven = {"proven_ms": T0 + partition if verdict in ("proven", "too slow", "too old") else None}
-    known = {"seconds": float(partition), "detail": f"why {standing}", "rows": 3, "within_seconds": 900.0}
-    return DrillRow(**names(partition), standing=standing, verdict=verdict, **{**drilled, **proven, **known, **more})
 
 
 @pytest.fixture

@@ -51,7 +51,10 @@ def page(browser, api_server, reports):
 def test_applications_that_no_report_names_are_not_verified(page):
     found = page()
     expect(found.locator("tr[data-partition]")).to_have_count(2)
-    expect(found.get_by_text("NOT VERIFIED", exact=True)).to_have_count(2)
+    expect(found.locator("tr[data-partition]").get_by_text("NOT VERIFIED", exact=True)).to_have_count(2)
+    cards = found.get_by_role("list", name="Applications")
+    expect(cards.get_by_text("no store reported yet")).to_have_count(2)
+    expect(cards.get_by_text("lag")).to_have_count(0)
     expect(found.get_by_role("button", name="Verify billing", exact=True)).to_be_visible()
     for name in ("Restore billing", "Process billing", "Verify ledger"):
         expect(found.get_by_role("button", name=name, exact=True)).to_have_count(0)
@@ -68,7 +71,7 @@ def test_a_running_application_is_verified_and_not_restored(page, reports, api_s
     reports.verify(rows, 2)
     found = page()
     expect(found.get_by_role("button", name="Restore billing", exact=True)).to_have_count(0)
-    expect(found.get_by_text("KILL RISK", exact=True)).to_be_visible()
+    expect(found.locator("tr[data-partition]").get_by_text("KILL RISK", exact=True)).to_be_visible()
     found.get_by_title("billing/orders/0_0", exact=True).click()
     panel = found.get_by_role("complementary", name="billing/orders/0_0")
     expect(panel).to_contain_text("Rows last proven")

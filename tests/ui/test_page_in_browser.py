@@ -15,7 +15,7 @@ from statestore.objects.path import write_whole
 from statestore.reports import Failure, RestorePoint, Status
 from tests.ui import served
 from tests.ui.browser import Person
-from tests.ui.made_reports import Reports, restored, validated, verify_row
+from tests.ui.made_reports import Reports, drill_row, restored, validated, verify_row
 
 pytestmark = pytest.mark.browser
 
@@ -363,6 +363,134 @@ def test_with_the_keyboard_alone_a_restore_is_started_and_nothing_is_clipped(per
     tab_to(panel.get_by_role("button", name="Close"))
     page.keyboard.press("Escape")
     expect(panel).to_have_count(0)
+
+
+# -- what needs a person first -----------------------------------------------------------------------------------------
+
+
+def many_applications(laid, count):
+    """Lay reports of applications, of which some have a damaged store with a long name, and one has a failed task."""
+    store = "KSTREAM-AGGREGATE-STATE-STORE-0000000012-with-a-name-that-no-column-has-room-for-so-it-is-shortened"
+    rows = []
+    for number in range(count):
+        more = {"application": f"application-{number:03}"}
+        status = Status.CORRUPT if number % 5 == 1 else Status.OK
+        rows += [verify_row(0, **more), verify_row(1, status, store=store, detail="0004.sst", **more)]
+    laid.verify([*rows, verify_row(0)], 1)
+    laid.process([0], ["orders"], 2, failure=Failure(kind="ProcessorError", message="no number: 'n/a'"))
+
+
+def hidden(page, selector):
+    """Return the elements that lie outside the window, or under something else."""
+    return page.evaluate(
+        """selector => [...document.querySelectorAll(selector)].filter(node => {
+            const { left, right, top, bottom } = node.getBoundingClientRect();
+            const [x, y] = [(left + right) / 2, (top + bottom) / 2];
+            const inside = left >= 0 && top >= 0 && right <= innerWidth && bottom <= innerHeight;
+            return !inside || !node.contains(document.elementFromPoint(x, y));
+        }).map(node => node.outerHTML.slice(0, 120))""",
+        selector,
+    )
+
+
+@pytest.mark.parametrize("person", ["light 390", "dark 390", "light 1440", "dark 1440"], indirect=True)
+@pytest.mark.parametrize("count", [0, 6])
+def test_the_first_finding_and_the_first_bad_row_are_in_sight(person, laid, count):
+    many_applications(laid, count)
+    page = person.open()
+    first = page.get_by_role("region", name="What needs you first").get_by_role("listitem").first
+    for text in ("TASK FAILED", "shop", "orders/0_0", "Read why the task failed"):
+        expect(first).to_contain_text(text)
+    row = page.locator("tr[data-partition]").first
+    expect(row).to_contain_text("TASK FAILED")
+    expect(row).to_be_in_viewport(ratio=0.9)
+    assert hidden(page, "tr[data-partition]:first-child .ss-badge, .ss-finding .ss-badge, .ss-finding .ss-button") == []
+    assert clipped(page) == []
+
+
+def test_no_button_is_hidden_with_twenty_applications(person, laid):
+    many_applications(laid, 19)
+    page = person.open()
+    expect(page.locator(".ss-applications > li")).to_have_count(20)
+    assert page.locator(".ss-applications .ss-button").count() > 40
+    assert hidden(page, ".ss-first .ss-button, .ss-applications .ss-button") == []
+
+
+def test_a_long_store_name_hides_neither_its_task_nor_its_button(person, laid):
+    many_applications(laid, 3)
+    page = person.open()
+    row = page.locator("tr[data-partition]", has_text="CORRUPT")
+    button = row.get_by_role("button", name="Restore application-001/KSTREAM")
+    expect(button).to_be_in_viewport(ratio=1)
+    name = row.locator(".ss-name span")
+    assert name.last.evaluate("node => node.scrollWidth <= node.clientWidth + 1")
+    assert name.nth(1).evaluate("node => node.scrollWidth > node.clientWidth"), "the store is shortened instead"
+
+
+def test_of_five_hundred_applications_the_most_urgent_have_cards(person, laid):
+    many_applications(laid, 499)
+    page = person.open()
+    cards = page.get_by_role("list", name="Applications").get_by_role("listitem")
+    expect(cards).to_have_count(21)
+    expect(cards.first).to_contain_text("shop")
+    expect(page.get_by_role("button", name="and 98 more findings")).to_be_visible()
+    page.get_by_role("button", name="Show 480 more applications").click()
+    expect(cards).to_have_count(500)
+
+
+@pytest.mark.parametrize("person", ["light 390", "dark 1440"], indirect=True)
+def test_a_finding_is_restored_with_the_keyboard_and_the_form_counts_the_stores(person, laid):
+    laid.verify([verify_row(0), verify_row(1, Status.CORRUPT), verify_row(2, Status.CORRUPT)], 1)
+    page = person.open()
+    button = page.get_by_role("button", name="Restore (CORRUPT) shop")
+    for _ in range(60):
+        if button.evaluate("node => node === document.activeElement"):
+            break
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("status")).to_contain_text("Restores 2 of 3 store partitions.")
+    dialog.get_by_label("Rebuild healthy stores too", exact=True).check()
+    expect(dialog.get_by_role("status")).to_contain_text("Restores 3 of 3 store partitions.")
+    assert clipped(page) == []
+
+
+def test_an_application_says_what_is_left_and_since_when_and_nothing_that_is_unknown(person, laid):
+    laid.verify([verify_row(0, Status.CORRUPT)], 1)
+    laid.process([0], ["orders"], 0)
+    write_whole(laid.directory / "metastore" / "names.json", json.dumps({"bakery": ["breads"]}))
+    page = person.open()
+    cards = page.get_by_role("list", name="Applications").get_by_role("listitem")
+    for text in ("1 needs action", "since ", "1 store partition, lag 0, input left to process 7"):
+        expect(cards.filter(has_text="shop")).to_contain_text(text)
+    never = cards.filter(has_text="bakery")
+    expect(never).to_contain_text("NEVER RUN")
+    expect(never).not_to_contain_text("lag")
+
+
+@pytest.mark.behaviour("D4")
+def test_each_broken_objective_of_a_drill_looks_different_and_has_a_plot(person, laid):
+    standings = ("proven", "never proven", "proven too long ago", "too slow", "failed")
+    laid.verify([verify_row(partition) for partition in range(len(standings))], 1)
+    for minute in range(3):
+        laid.drill([drill_row(partition, standing) for partition, standing in enumerate(standings)], minute)
+    page = person.open()
+    seen = set()
+    for partition, standing in enumerate(standings):
+        cell = page.locator(f"[data-partition='shop/orders/0_{partition}'] td").nth(7)
+        said = "" if standing == "proven" else standing
+        expect(cell).to_contain_text(said)
+        seen.add((said, cell.locator("span").first.evaluate("node => getComputedStyle(node).color")))
+    assert len(seen) == len(standings)
+    assert len({colour for _, colour in seen}) == 4, "proven, never, a broken objective, and failed"
+    page.locator("[data-partition='shop/orders/0_4'] .ss-name").click()
+    panel = page.get_by_role("complementary", name="shop/orders/0_4")
+    plot = panel.get_by_role("img", name="Restores of 3 drills")
+    expect(plot).to_contain_text("slowest restore, up to 4.0 s")
+    expect(plot.locator("circle")).to_have_count(3)
+    expect(plot.locator("rect")).to_have_count(3)
+    expect(plot.locator("g title").first).to_contain_text("1 failed")
+    expect(panel.get_by_role("region", name="Restore drills")).to_contain_text("why failed")
 
 
 def test_the_card_on_the_dashboard_leads_to_what_needs_action(person, laid):

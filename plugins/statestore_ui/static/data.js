@@ -118,6 +118,14 @@ export const progress = () => get("statestore/api/progress");
 export const history = (application, store) =>
   get(`statestore/api/history?${new URLSearchParams({ application, store })}`);
 
+/** How many store partitions a restore selects, and how many of them it would restore. */
+export function restorable(application, stores, partitions, force) {
+  const question = new URLSearchParams({ application, force });
+  stores.forEach((store) => question.append("store", store));
+  partitions.forEach((partition) => question.append("partition", partition));
+  return get(`statestore/api/restorable?${question}`);
+}
+
 export const drills = (application, store) => get(`statestore/api/drills?${new URLSearchParams({ application, store })}`);
 
 let known = [];
@@ -141,7 +149,23 @@ export async function activeRuns() {
   const dags = await dagIds();
   if (dags.length === 0) return [];
   const states = ["running", "queued"];
-  return (await post("api/v2/dags/~/dagRuns/list", { dag_ids: dags, states, page_limit: 100 })).dag_runs;
+  const { dag_runs: runs } = await post("api/v2/dags/~/dagRuns/list", { dag_ids: dags, states, page_limit: 100 });
+  const named = runs.filter((run) => run.state === "running").slice(0, MOST_STEPS);
+  await Promise.all(named.map(async (run) => (run.step = await stepOf(run).catch(() => null))));
+  return runs;
+}
+
+const MOST_STEPS = 8;
+/** States of Airflow's tasks that say what a run does now, the most telling first. */
+const TELLING = ["awaiting_input", "deferred", "running", "restarting", "up_for_retry", "up_for_reschedule", "queued", "scheduled"];
+
+/** The step that a run is at: the Airflow task that tells most, with its state; null before the first one. */
+async function stepOf(run) {
+  const path = `api/v2/dags/${encodeURIComponent(run.dag_id)}/dagRuns/${encodeURIComponent(run.dag_run_id)}/taskInstances`;
+  const states = TELLING.map((state) => `state=${state}`).join("&");
+  const { task_instances: tasks } = await get(`${path}?limit=100&${states}`);
+  const [first] = tasks.sort((one, other) => TELLING.indexOf(one.state) - TELLING.indexOf(other.state));
+  return first ? { task: first.task_id, state: first.state } : null;
 }
 
 /** The name of each report that a run writes begins with this (dags/statestore_dags/parts.py), then has a digest. */

@@ -3,8 +3,9 @@
 import { dagId, overview, url, usePolled } from "./data.js";
 import { Panel } from "./panel.js";
 import { usePartition, usePartitions } from "./partitions.js";
-import { Ago, Badge, Drills, Notice, h, many, number, useNow } from "./parts.js";
+import { Ago, Badge, Drills, Notice, Since, h, many, number, useNow } from "./parts.js";
 import { Running, useRunning } from "./running.js";
+import { StartButton } from "./start-button.js";
 import { StartDialog } from "./start.js";
 import { LEVELS, Table, label, levelCount } from "./table.js";
 
@@ -59,6 +60,7 @@ export function StateStores() {
     data?.more_problems > 0 && h(Notice, { title: many(data.more_problems, "more file") }, "cannot be read."),
     data?.surveys?.map((survey) => h(Survey, { key: survey.run.report, survey, now })),
     h(Running, running),
+    stores && h(First, { data, set, now, onStart }),
     stores && h(Applications, { data, filter, set, now, onStart }),
     data && !stores && data.problems.every((problem) => problem.missing) && h(Empty),
     stores && h(Filters, { found, filter, set }),
@@ -98,25 +100,92 @@ function Survey({ survey, now }) {
   );
 }
 
+/** Badges of a card: how many of each level, or the only status of an application whose stores are not known. */
+function states({ partitions, levels, statuses }) {
+  if (partitions === 0) return [[LEVELS.find((level) => levels[level]), Object.keys(statuses)[0].toUpperCase()]];
+  return LEVELS.filter((level) => levels[level]).map((level) => [level, levelCount(level, levels[level])]);
+}
+
 const STARTS = [
   ["restore", "Restore"],
   ["verify", "Verify"],
   ["process", "Process"],
 ];
 
-/** One card for each application; choosing one filters the table. */
+const MOST_FINDINGS = 3;
+
+/** What needs a person first, and why: the most urgent findings, each with its next step. */
+function First({ data, set, now, onStart }) {
+  const [all, setAll] = useState(false);
+  const { findings, more_findings: unsent } = data;
+  if (findings.length === 0) {
+    return h("p", { className: "ss-first ss-text-good", role: "status" }, "Nothing needs you: every store partition that was looked at is healthy.");
+  }
+  const shown = all ? findings : findings.slice(0, MOST_FINDINGS);
+  const hidden = findings.length - shown.length + unsent;
+  return h(
+    "section",
+    { className: "ss-first", "aria-label": "What needs you first" },
+    h("ol", null, shown.map((each, index) => h(Finding, { key: `${each.label} ${each.word}`, found: each, now, set, onStart, first: index === 0 }))),
+    hidden > 0 && !all && h("button", { className: "ss-more", onClick: () => setAll(true) }, `and ${many(hidden, "more finding")}`),
+    all && unsent > 0 && h("p", { className: "ss-muted" }, `and ${many(unsent, "more finding")}: see the table`),
+  );
+}
+
+function Finding({ found, now, set, onStart, first }) {
+  const { application, level, word, partitions, names, action, detail, button, since_ms: since, label: row } = found;
+  const of = { application, store: "", task: "-", ...only(row, partitions) };
+  const others = partitions - names.length;
+  return h(
+    "li",
+    { className: first ? "ss-finding ss-most-urgent" : "ss-finding" },
+    h(Badge, { level, word }),
+    h(
+      "span",
+      { className: "ss-why" },
+      h("button", { className: "ss-choose", onClick: () => set({ application, level: "", q: "", chosen: row }) }, application),
+      names.length > 0 && h("span", { className: "ss-muted" }, ` ${names.join(", ")}${others > 0 ? ` and ${number(others)} more` : ""}`),
+      since && h("span", { className: "ss-muted" }, ", since ", h(Since, { ms: since, now })),
+      ". ",
+      h("span", { className: "ss-next" }, action),
+      detail && h("span", { className: "ss-muted ss-reason", title: detail }, ` ${detail}`),
+    ),
+    button && h(StartButton, { row: of, name: button, small: true, primary: first, title: `${TITLES[button]} (${word}) ${partitions === 1 ? row : application}`, onStart }),
+  );
+}
+
+const TITLES = { restore: "Restore", verify: "Verify", process: "Process", reseed: "Reseed" };
+
+/** The names of the only store partition of a finding; of several, the form is that of the application. */
+function only(row, partitions) {
+  if (partitions !== 1) return {};
+  const [, ...rest] = row.split("/");
+  return { store: rest.slice(0, -1).join("/"), task: rest.at(-1) };
+}
+
+const MOST_CARDS = 20;
+
+/** One card for each application, the worst first; choosing one filters the table. */
 function Applications({ data, filter, set, now, onStart }) {
+  const [all, setAll] = useState(false);
+  const shown = all ? data.applications : data.applications.slice(0, MOST_CARDS);
+  const hidden = data.applications.length - shown.length;
   return h(
     "ul",
-    { className: "ss-applications" },
-    data.applications.map((each) => {
+    { className: "ss-applications", "aria-label": "Applications" },
+    shown.map((each) => {
       const chosen = filter.application === each.application;
       return h(
         "li",
         { key: each.application, "aria-current": chosen || undefined },
         h("button", { className: "ss-choose", "aria-pressed": chosen, onClick: () => set({ application: chosen ? "" : each.application }) }, each.application),
-        h("div", null, LEVELS.filter((level) => each.levels[level]).map((level) => h(Badge, { key: level, level, word: levelCount(level, each.levels[level]) }))),
-        h("small", { className: "ss-muted" }, `${many(each.partitions, "store partition")}, lag ${number(each.lag)}, verified `, h(Ago, { ms: each.verified_ms, now })),
+        h(
+          "div",
+          null,
+          states(each).map(([level, word]) => h(Badge, { key: level, level, word })),
+          each.since_ms && h("small", { className: "ss-muted" }, "since ", h(Since, { ms: each.since_ms, now })),
+        ),
+        h("small", { className: "ss-muted" }, h("span", null, known(each).join(", ")), each.verified_ms && h("span", null, "verified ", h(Ago, { ms: each.verified_ms, now }))),
         each.drills && h(Drills, { drills: each.drills }),
         h(
           "div",
@@ -127,7 +196,16 @@ function Applications({ data, filter, set, now, onStart }) {
         ),
       );
     }),
+    hidden > 0 && h("li", { key: "more" }, h("button", { className: "ss-choose", onClick: () => setAll(true) }, `Show ${many(hidden, "more application")}`)),
   );
+}
+
+/** What is known of an application, in a line: nothing is said of what no report has. */
+function known({ partitions, lag, input_left: left }) {
+  const said = partitions === 0 ? ["no store reported yet"] : [many(partitions, "store partition")];
+  if (lag !== null) said.push(`lag ${number(lag)}`);
+  if (left !== null) said.push(`input left to process ${number(left)}`);
+  return said;
 }
 
 function Filters({ found, filter, set }) {

@@ -1,7 +1,7 @@
 // Beside the table: what is known of one store partition, what its store's past was, and where to look further.
 
 import { drills, history, url } from "./data.js";
-import { Ago, Badge, RunLink, duration, h, number, size, took } from "./parts.js";
+import { Ago, Badge, RunLink, Since, duration, h, number, size, took } from "./parts.js";
 import { DRILLS, Plot, VERIFICATIONS } from "./plot.js";
 import { PROVEN_COLOURS, label } from "./table.js";
 import { StartButton, offers } from "./start-button.js";
@@ -17,7 +17,7 @@ export function Panel({ row, restoring, now, onClose, onStart }) {
     "aside",
     { className: "ss-panel", "aria-label": label(row), onKeyDown: leave },
     h("header", null, h("h3", null, label(row)), h("button", { className: "ss-close", ref: close, "aria-label": "Close", onClick: onClose }, "×")),
-    h("p", null, h(Badge, { level: row.level, word: row.word })),
+    h("p", null, h(Badge, { level: row.level, word: row.word }), row.since_ms && h("small", { className: "ss-muted" }, " since ", h(Since, { ms: row.since_ms, now }))),
     h("p", { className: "ss-action" }, progress ? "A restore is in progress. No action is needed until it ends." : row.action),
     !progress && row.command && h("p", null, "Command: ", h("code", null, row.command)),
     row.detail && h("p", { className: "ss-detail" }, row.detail),
@@ -47,6 +47,8 @@ const facts = (row) =>
   [
     ["Lag", row.lag],
     ["Committed offset", row.committed],
+    ["Offset on disk", row.disk_offset],
+    ["Offsets not on disk yet", row.disk_lag],
     ["End of the changelog", row.end],
     ["Rows", row.keys],
     ["Input left to process", row.process?.lag],
@@ -63,7 +65,7 @@ const facts = (row) =>
 const latency = (process) =>
   process?.latency_avg_ms === undefined ? [] : [["Commit latency", `${milliseconds(process.latency_avg_ms)} on average, ${milliseconds(process.latency_max_ms)} at most`]];
 
-const milliseconds = (value) => `${value < 10 ? value.toFixed(1) : number(value)} ms`;
+const milliseconds = (value) => (value >= 1000 ? took(value / 1000) : `${value < 10 ? value.toFixed(1) : number(value)} ms`);
 
 /** The snapshot that a restore would begin with, as the last verification found it. */
 function RestorePoint({ point, now }) {

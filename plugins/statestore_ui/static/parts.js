@@ -28,7 +28,7 @@ export function duration(seconds) {
 }
 
 /** How long something took: 1.25 is "1.3 s". */
-export const took = (seconds) => (seconds < 60 ? `${seconds.toFixed(1)} s` : duration(seconds));
+export const took = (seconds) => (seconds < 1 ? `${Math.round(seconds * 1000)} ms` : seconds < 60 ? `${seconds.toFixed(1)} s` : duration(seconds));
 
 /** How many store partitions of an application are proven restorable, and which objectives are broken. */
 export function Drills({ drills }) {
@@ -47,6 +47,10 @@ export function Ago({ ms, now }) {
   const words = seconds < 10 ? "just now" : `${duration(seconds)} ago`;
   return h("time", { dateTime: time.toISOString(), title: time.toLocaleString() }, words);
 }
+
+/** Since when something is so, as far back as reports go: "2 h"; the exact time is in its tooltip. */
+export const Since = ({ ms, now }) =>
+  h("time", { dateTime: new Date(ms).toISOString(), title: `at least since ${new Date(ms).toLocaleString()}` }, duration(Math.max((now - ms) / 1000, 0)));
 
 /** The time, which moves on so that "3 min ago" does. */
 export function useNow(everyMs = 10_000) {

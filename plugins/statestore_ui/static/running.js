@@ -42,16 +42,30 @@ export function Running({ work, runs }) {
     { className: "ss-running", "aria-label": "In progress" },
     work.map((each) => h(Work, { key: `${each.job} ${each.run}`, work: each, run: runs.find((run) => isOf(each, run)) })),
     waiting.map((run) =>
-      h("div", { key: `${run.dag_id} ${run.dag_run_id}`, className: "ss-work" }, h(RunLink, { run }, run.dag_id), waits(run, jobOf(run))),
+      h("div", { key: `${run.dag_id} ${run.dag_run_id}`, className: "ss-work" }, h(RunLink, { run }, run.dag_id), ` ${doesNow(run)}`),
     ),
     others.length > 0 && h("div", { className: "ss-muted" }, "Also running: ", others.map((run, index) => [index > 0 && ", ", h(RunLink, { key: run.dag_run_id, run }, run.dag_id)])),
   );
 }
 
-const waits = (run, job) => {
-  if (run.state === "queued") return " is queued";
-  return job === "restore" ? " is starting, waiting for approval or for another restore, or ending" : " is starting or ending";
+/** What each step of a run does, by its Airflow task (dags/statestore_dags/steps.py). */
+const STEPS = {
+  plan: "is making its plan",
+  spark: "is starting Spark",
+  rows: "is collecting its results",
+  check: "is showing its results, one Airflow task for each",
 };
+
+/** What a run does now, in one line. */
+function doesNow(run) {
+  if (run.state === "queued") return "is queued. It starts when no other run of this DAG is in progress; if the DAG is paused, turn it on";
+  const { task, state } = run.step ?? {};
+  if (!task) return "is between two steps";
+  if (task === "approve") return state === "running" ? "is asking for approval" : "waits for a person: open the run, and approve or reject it";
+  if (state === "up_for_retry") return `tries its step ${task} again in a moment. The log of the last attempt says why it failed`;
+  if (state === "queued" || state === "scheduled") return `waits for a free slot for its step ${task}`;
+  return STEPS[task] ?? `is at its step ${task}`;
+}
 
 /** How far one store partition is: bytes while its snapshot is fetched, then offsets. */
 function far(each) {

@@ -1,8 +1,8 @@
 // The form of a DAG, filled in. Its fields are those of the DAG itself, so it never asks for others; it is sent to
 // Airflow's own API, which checks it, with the rights of the user. (Airflow 3.3 cannot open its own form filled in.)
 
-import { dagId, dagIds, get, post } from "./data.js";
-import { Notice, h, runPath } from "./parts.js";
+import { dagId, dagIds, get, post, restorable } from "./data.js";
+import { Notice, h, many, number, runPath } from "./parts.js";
 
 const { useEffect, useRef, useState } = globalThis.React;
 const { Link } = globalThis.ReactRouterDOM;
@@ -73,6 +73,7 @@ export function StartDialog({ dag: job, fill, onClose, onStarted }) {
       h("p", { className: "ss-muted" }, `Starts the DAG ${dag?.dag_id ?? job}. ${form.about}`),
       dag?.is_paused && h(Notice, { title: `The DAG ${dag.dag_id} is paused.` }, "The run waits until someone unpauses the DAG."),
       !dag && !state.error && h("p", null, "Reading the form …"),
+      dag && job === "restore" && !state.run && h(Rebuilt, { values, params: dag.params }),
       // What was sent can be read, but not sent again by mistake.
       h("fieldset", { disabled: Boolean(state.run || state.busy) }, own.map(field), others.length > 0 && h("details", null, h("summary", null, "More"), others.map(field))),
       h(
@@ -86,6 +87,30 @@ export function StartDialog({ dag: job, fill, onClose, onStarted }) {
     ),
   );
 }
+
+/** How many store partitions the restore would rebuild, by the newest reports. */
+function Rebuilt({ values, params }) {
+  const [found, setFound] = useState(null);
+  const [application, stores, partitions] = ["application", "stores", "partitions"].map((name) => asValue(values[name] ?? "", params[name].schema));
+  const whole = (partitions ?? []).filter(Number.isInteger);
+  const asked = JSON.stringify([application ?? "", stores ?? [], whole, values.force === true]);
+  useEffect(() => {
+    let ended = false;
+    const timer = setTimeout(() => {
+      restorable(...JSON.parse(asked)).then(
+        (answer) => ended || setFound(answer),
+        () => ended || setFound(null), // Airflow's own plan says it
+      );
+    }, TYPING_MS);
+    return () => ((ended = true), clearTimeout(timer));
+  }, [asked]);
+  if (!found) return null;
+  const { of, restored } = found;
+  const others = values.force === true || of === restored ? "" : ` The other ${number(of - restored)} ${of - restored === 1 ? "was" : "were"} not found damaged or behind, and ${of - restored === 1 ? "is" : "are"} checked again first.`;
+  return h("p", { role: "status", className: "ss-rebuilt" }, h("strong", null, `Restores ${number(restored)} of ${many(of, "store partition")}.`), others);
+}
+
+const TYPING_MS = 200;
 
 function Field({ name, param, value, onChange }) {
   const { schema } = param;

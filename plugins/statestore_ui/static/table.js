@@ -1,7 +1,7 @@
 // The table of store partitions. Only the rows that can be seen are in the page, so 100,000 scroll as lightly as ten.
 
 import { url } from "./data.js";
-import { StartButton, offers } from "./start-button.js";
+import { StartButton } from "./start-button.js";
 import { Ago, Badge, Bar, RunLink, h, number, stop } from "./parts.js";
 
 const { useEffect, useRef, useState } = globalThis.React;
@@ -28,12 +28,18 @@ const COLUMNS = [
   { title: "Restore point", by: "restore_point", kind: "ss-spare", cell: (row, at) => h(RestorePoint, { row, ...at }) },
   { title: "Verdict", by: "verdict", kind: "ss-wide", cell: (row, at) => h(Verdict, { row, ...at }) },
   { title: "Proven", by: "proven", kind: "ss-spare", cell: (row, at) => h(Proven, { row, ...at }) },
-  { title: "", kind: "ss-spare", cell: (row, { onStart }) => h(RestoreButton, { row, onStart }) },
+  { title: "", kind: "ss-wide ss-last", cell: (row, { onStart }) => h(RestoreButton, { row, onStart }) },
 ];
 
 /** A button, for those who use the keyboard: its click is the row's. */
 const Name = ({ row }) =>
-  h("button", { className: "ss-name", title: label(row) }, h("span", { className: "ss-muted" }, `${row.application}/`), `${row.store}/${row.task}`);
+  h(
+    "button",
+    { className: "ss-name", title: label(row) },
+    h("span", { className: "ss-muted" }, row.store === "-" ? "" : `${row.application}/`),
+    h("span", null, row.store === "-" ? row.application : `${row.store}/`),
+    h("span", null, row.store === "-" && row.task !== "-" ? `, task ${row.task}` : row.task === "-" ? "" : row.task),
+  );
 
 function Status({ row, restoring }) {
   const now = restoring.get(label(row));
@@ -87,9 +93,10 @@ function Proven({ row, now }) {
   );
 }
 
+/** Only where it helps: a healthy store partition is restored from its panel. */
 function RestoreButton({ row, onStart }) {
-  if (!offers(row, "restore")) return null;
-  const name = row.button === "reseed" ? "reseed" : "restore";
+  if (row.button !== "restore" && row.button !== "reseed") return null;
+  const name = row.button;
   const title = `${name === "reseed" ? "Reseed" : "Restore"} ${label(row)}`;
   return h(StartButton, { row, name, small: true, title, onStart });
 }

@@ -59,6 +59,14 @@ def duration_text(seconds: float) -> str:
     return "".join(found[:2])
 
 
+def exact_duration(ms: int | None) -> str:
+    """Return milliseconds as a duration if it says them exactly, such as `7d`; otherwise as `1234 ms`."""
+    if ms is None:
+        return ""
+    text = duration_text(ms / 1000).replace(".0s", "s")
+    return text if ms and whole_ms(text) == ms else f"{ms} ms"
+
+
 def whole_ms(text: str) -> int:
     """Read a duration of whole milliseconds, as `duration`.
 

@@ -1,4 +1,4 @@
-"""What the page says of whole applications: a card for each, and above all what needs a person first, and why."""
+"""Summaries for the page: a card for each application, and the findings that need a person, the most urgent first."""
 
 from __future__ import annotations
 

@@ -443,7 +443,7 @@ def _unread(processed: Mapping[Key, Any]) -> dict[str, int]:
 
 
 def _failed_before_opening(processed: Mapping[Key, Any], seen: Container[tuple[str, str]]) -> Iterator[Partition]:
-    """Yield a placeholder for each task that failed before it had opened its stores, of which nothing else is known."""
+    """Yield a placeholder for each task that failed before it had opened its stores, if no report names these."""
     for (application, store, task), row in processed.items():
         if not store and row.task.failure is not None and (application, task) not in seen:
             yield Partition(application, "-", task, Newest(process=row), failed_before_opening(row), ("process",))

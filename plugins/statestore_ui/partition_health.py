@@ -39,7 +39,7 @@ _LEVELS: dict[Status, Level] = {
 RESTORED, UNVERIFIED = "RESTORED", "UNVERIFIED"
 #: An application without a definition was not verified, or not recently enough.
 NOT_VERIFIED = "NOT VERIFIED"
-#: An application of the catalogue of which no job has reported anything.
+#: An application of the catalogue that no report has a row for.
 NEVER_RUN = "NEVER RUN"
 TASK_FAILED, RESTORE_FAILED = "task failed", "restore failed"
 #: These come before others of their level: nothing is processed, or a repair has failed.
@@ -271,7 +271,7 @@ def not_verified(found: Standing | None, within_ms: int, *, by_jobs: bool) -> St
 
 
 def never_run() -> Standing:
-    """Return the standing of an application of the catalogue of which no job has reported anything."""
+    """Return the standing of an application of the catalogue that no report has a row for."""
     detail = "The catalogue has its definition, and no report has a row for it."
     return Standing(NEVER_RUN, "notice", NEVER_RUN, _PROCESS, detail, verified=False, button="process")
 

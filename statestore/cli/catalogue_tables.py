@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from statestore.cli.tables import counted, table
+from statestore.clock import exact_duration
 from statestore.metastore.apply import Applied
 from statestore.metastore.catalogue import Rebuild
 from statestore.metastore.commands import (
@@ -110,7 +111,7 @@ def entry_tables(entry: Entry) -> list[Table]:
         ("changed", f"by command {entry.changed_id}, {_time(entry.changed_ms)}, {entry.changed_by}"),
         ("processor", definition.processor),
         ("guarantee", definition.processing_guarantee),
-        ("commit interval", f"{definition.commit_interval_ms} ms"),
+        ("commit interval", exact_duration(definition.commit_interval_ms)),
         *(
             ("aggregation", f"{item.aggregate} into {item.store}" + (f" by {item.group_by}" if item.group_by else ""))
             for item in definition.aggregations
@@ -119,13 +120,14 @@ def entry_tables(entry: Entry) -> list[Table]:
     stores = [
         (
             *(store.name, store.kind, store.format.value, store.engine),
-            *(f"{part.index}_0 to {part.index}_{entry.partitions[part.input_topic] - 1}", store.retention_ms),
-            *(store.window_size_ms, store.expectations, store.owner),
+            *(f"{part.index}_0 to {part.index}_{entry.partitions[part.input_topic] - 1}",),
+            *(exact_duration(store.retention_ms), exact_duration(store.window_size_ms)),
+            *(store.expectations, store.owner),
         )
         for part in definition.subtopologies
         for store in part.stores
     ]
-    columns = ("store", "kind", "format", "engine", "tasks", "retention ms>", "window ms>", "expectations", "owner")
+    columns = ("store", "kind", "format", "engine", "tasks", "retention>", "window>", "expectations", "owner")
     return [
         table("", (definition.name, ""), facts),
         table(counted(len(stores), "store"), columns, stores),

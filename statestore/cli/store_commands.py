@@ -68,10 +68,10 @@ def partitions(
     chosen.say_left_out()
     rows = listed(chosen, topics)
     columns = (
-        *("store partition", "kind", "format", "retention ms>", "changelog", "recorded offset>"),
+        *("store partition", "kind", "format", "retention>", "changelog", "recorded offset>"),
         *("log start>", "log end>", "state", "note"),
     )
-    shown = ((row.label, *row[3:]) for row in rows)
+    shown = ((row.label, *row[3:5], clock.exact_duration(row.retention_ms), *row[6:]) for row in rows)
     output.console(json).print(table(f"{len(rows)} store partitions", columns, shown))
     head = {"applications": chosen.applications, "catalogue": chosen.catalogue}
     found = known_stores.shapes(chosen, asked.where.state_dir)

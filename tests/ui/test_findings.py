@@ -1,4 +1,4 @@
-"""What the page puts first: findings that need a person, with a reason, an age, and a next step that helps."""
+"""Findings of the page that need a person: their order, reason, age, and a next step that helps."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def answered(overview, **question):
 
 
 def reported(overview):
-    """Rows of what reports or environments name, without applications that never ran."""
+    """Return the rows without applications that never ran."""
     return [row for row in overview["rows"] if row["word"] != NEVER_RUN]
 
 

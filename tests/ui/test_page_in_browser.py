@@ -369,7 +369,7 @@ def test_with_the_keyboard_alone_a_restore_is_started_and_nothing_is_clipped(per
 
 
 def many_applications(laid, count):
-    """Lay reports of applications, of which some have a damaged store with a long name, and one has a failed task."""
+    """Lay reports of many applications: every fifth has a damaged store with a long name, and one has a failed task."""
     store = "KSTREAM-AGGREGATE-STATE-STORE-0000000012-with-a-name-that-no-column-has-room-for-so-it-is-shortened"
     rows = []
     for number in range(count):

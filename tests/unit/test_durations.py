@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statestore.cli.parameters import duration as option
-from statestore.clock import duration, duration_text, whole_ms
+from statestore.clock import duration, duration_text, exact_duration, whole_ms
 from statestore.config import load_settings
 from statestore.discovery.hints import parse_hints
 from statestore.errors import DefinitionError, InputError
@@ -18,6 +18,21 @@ from statestore.metastore.definition_files import parse_definitions
 from statestore.requests.maintenance import MaintenanceRequest
 
 DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (None, ""),
+        (0, "0 ms"),
+        (30_000, "30s"),
+        (7 * DAY_MS, "7d"),
+        (DAY_MS + 60_000, "86460000 ms"),
+        (1_234, "1234 ms"),
+    ],
+)
+def test_milliseconds_are_shown_as_a_duration_only_if_it_is_exact(ms, text):
+    assert exact_duration(ms) == text
 
 
 @pytest.mark.parametrize(

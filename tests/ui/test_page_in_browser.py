@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import time
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import expect
@@ -205,7 +207,7 @@ def test_what_stores_and_reports_say_is_text_and_nothing_else(person, laid):
     laid.restore([restored(outcome="failed", failure=failure).model_copy(update={"store": evil})], 2)
     laid.progress("run", store=evil, next=1, end=2)
     page = person.open()
-    page.locator("tr[data-partition] .ss-name").first.click()
+    page.locator("tr[data-partition]", has_text="CORRUPT").locator(".ss-name").click()
     expect(page.locator("svg.ss-plot, .ss-panel dl").first).to_be_visible()
     assert page.evaluate("globalThis.hacked") is None
     assert page.locator(".ss-root img").count() == 0
@@ -453,6 +455,38 @@ def test_a_finding_is_restored_with_the_keyboard_and_the_form_counts_the_stores(
     dialog.get_by_label("Rebuild healthy stores too", exact=True).check()
     expect(dialog.get_by_role("status")).to_contain_text("Restores 3 of 3 store partitions.")
     assert clipped(page) == []
+
+
+def at_step(api_server, run_id, task, state):
+    """Write into Airflow's database what the scheduler writes when a run is at a step; no scheduler runs here."""
+    (database,) = api_server.installation.airflow_dir.rglob("airflow.db")
+    with sqlite3.connect(database, timeout=60) as connection:
+        connection.execute("UPDATE dag_run SET state = 'running' WHERE run_id = ?", (run_id,))
+        connection.execute("UPDATE task_instance SET state = NULL WHERE run_id = ?", (run_id,))
+        changed = connection.execute(
+            "UPDATE task_instance SET state = ? WHERE run_id = ? AND task_id = ?", (state, run_id, task)
+        )
+        assert changed.rowcount == 1
+
+
+def test_a_started_run_says_in_one_line_what_it_does_now(person, laid, api_server):
+    laid.verify([verify_row(0, Status.MISSING)], 1)
+    page = person.open()
+    page.get_by_role("button", name="Restore shop", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Start the restore").click()
+    run_id = dialog.get_by_role("link", name="Run manual__").inner_text().removeprefix("Run ")
+    dialog.get_by_role("button", name="Close").click()
+    line = page.locator(".ss-work", has=page.locator(f"a[href*='{quote(run_id, safe='')}']"))
+    expect(line).to_contain_text("restore is queued. It starts when")
+    for task, state, said in (
+        ("plan", "running", "restore is making its plan"),
+        ("approve", "awaiting_input", "restore waits for a person: open the run, and approve or reject it"),
+        ("plan", "up_for_retry", "restore tries its step plan again in a moment"),
+        ("rows", "running", "restore is collecting its results"),
+    ):
+        at_step(api_server, run_id, task, state)
+        expect(line).to_contain_text(said)
 
 
 def test_an_application_says_what_is_left_and_since_when_and_nothing_that_is_unknown(person, laid):

@@ -35,6 +35,7 @@ def laid(api_server):
     directory = api_server.installation.reports_dir
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
+    api_server.delete_runs()
     return Reports(directory)
 
 

@@ -493,7 +493,7 @@ def test_a_started_run_says_in_one_line_what_it_does_now(person, laid, api_serve
 def test_an_application_says_what_is_left_and_since_when_and_nothing_that_is_unknown(person, laid):
     laid.verify([verify_row(0, Status.CORRUPT)], 1)
     laid.process([0], ["orders"], 0)
-    write_whole(laid.directory / "metastore" / "names.json", json.dumps({"bakery": ["breads"]}))
+    write_whole(laid.directory / "metastore" / "names.json", json.dumps({"bakery": ["breads"], "shop": ["orders"]}))
     page = person.open()
     cards = page.get_by_role("list", name="Applications").get_by_role("listitem")
     for text in ("1 needs action", "since ", "1 store partition, lag 0, input left to process 7"):

@@ -105,7 +105,7 @@ def overview(request: Request, rights: UserRights) -> Response:
     # A proxy that compresses makes the tag a weak one.
     if tag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
-    return Response(rights.overview(answer.summary), media_type="application/json", headers=headers)
+    return Response(rights.overview(answer.summary, answer.findings), media_type="application/json", headers=headers)
 
 
 @app.get("/api/partitions")
@@ -149,6 +149,7 @@ def partitions(
 
 @app.get("/api/restorable")
 def restorable(
+    rights: UserRights,
     application: str = "",
     store: Annotated[list[str], Query()] = [],  # noqa: B006  # FastAPI copies it
     partition: Annotated[list[int], Query()] = [],  # noqa: B006
@@ -156,7 +157,7 @@ def restorable(
 ) -> Response:
     """Return `of`: how many store partitions a restore selects, and `restored`: how many of them it would restore."""
     pages = overviews.get(_reports(), _data_docs()).pages
-    answer = pages.restorable(application, store, partition, force=force)
+    answer = pages.restorable(application, store, partition, force=force, shows=rights.shows)
     return Response(answer, media_type="application/json", headers=_HEADERS)
 
 

@@ -92,6 +92,11 @@ def findings(partitions: Iterable[Partition]) -> list[dict[str, Any]]:
     return [_finding(group) for group in order]
 
 
+def sent(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the first findings as they are sent, and the number of the others."""
+    return {"findings": found[:MOST_FINDINGS], "more_findings": max(len(found) - MOST_FINDINGS, 0)}
+
+
 def _order(group: Sequence[Partition]) -> tuple[int, int, int]:
     standing = group[0].standing
     first = FIRST.index(standing.word) if standing.word in FIRST else len(FIRST)

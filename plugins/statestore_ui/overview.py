@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from statestore.environments import FILE, DagName, KafkaStreamsApplication, dag_
 from statestore.errors import InputError
 from statestore.objects.path import Location
 from statestore.reports import Status
-from statestore_ui.application_summaries import MOST_FINDINGS, findings, summaries
+from statestore_ui.application_summaries import findings, sent, summaries
 from statestore_ui.metastore_files import Changing, Defined, defined, degraded, metastore_files
 from statestore_ui.partition_health import (
     Newest,
@@ -61,11 +61,14 @@ class Overview(NamedTuple):
         Changes when a report has come, gone or changed.
     summary
         Applications and problems, as they are sent.
+    findings
+        All findings; the summary has the first ones.
     """
 
     tag: str
     summary: bytes
     pages: Pages
+    findings: Sequence[Mapping[str, Any]] = ()
 
 
 class Overviews:
@@ -107,9 +110,10 @@ class Overviews:
             partitions = reading.partitions()
             self._passing, self._stale_at_ms = reading.passing, reading.stale_at_ms
             self.files.forget_others(listed)
-            told = {**reading.summary(partitions), "degraded": wrong, "dags": dags}
+            found = findings(partitions)
+            told = {**reading.summary(partitions), **sent(found), "degraded": wrong, "dags": dags}
             summary = json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode()
-            self._last = Overview(tag, summary, Pages(tag, partitions, data_docs_dir.absolute()))
+            self._last = Overview(tag, summary, Pages(tag, partitions, data_docs_dir.absolute()), found)
         return self._last
 
 
@@ -164,8 +168,6 @@ class _Reading:
         return {
             "as_of_ms": self._as_of_ms,
             "applications": summaries(partitions, self._unread),
-            "findings": (found := findings(partitions))[:MOST_FINDINGS],
-            "more_findings": max(len(found) - MOST_FINDINGS, 0),
             "surveys": list(self._surveys()),
             "problems": [
                 {"path": problem.path, "message": problem.message, "missing": problem.missing}

@@ -198,7 +198,15 @@ class Pages:
         }
         return json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode()
 
-    def restorable(self, application: str, stores: Sequence[str], numbers: Sequence[int], *, force: bool) -> bytes:
+    def restorable(
+        self,
+        application: str,
+        stores: Sequence[str],
+        numbers: Sequence[int],
+        *,
+        force: bool,
+        shows: Callable[[str], bool] = lambda _: True,
+    ) -> bytes:
         """Return how many store partitions a restore selects, and how many of them it would restore.
 
         Parameters
@@ -207,12 +215,15 @@ class Pages:
             Names of stores and numbers of partitions; empty: all.
         force
             Healthy stores are rebuilt, too.
+        shows
+            Tells whether an application is counted.
         """
         found = [
             one
             for one in self._partitions
             if not one.is_placeholder
             and application in ("", one.application)
+            and shows(one.application)
             and (not stores or one.store in stores)
             and (not numbers or one.task.rpartition("_")[2] in map(str, numbers))
         ]

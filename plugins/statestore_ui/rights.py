@@ -6,7 +6,7 @@ Without named environments, a user who may read DAGs sees all applications.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 from airflow.api_fastapi.app import get_auth_manager
@@ -16,6 +16,7 @@ from airflow.models.dag import DagModel
 from fastapi import Depends
 
 from statestore.environments import DAGS, Environment, environment_of, environments
+from statestore_ui.application_summaries import sent
 from statestore_ui.report_rows import Head
 
 
@@ -42,13 +43,20 @@ class Rights(NamedTuple):
         """Return those applications that the user may not see."""
         return frozenset(name for name in set(applications) if not self.shows(name))
 
-    def overview(self, summary: bytes) -> bytes:
-        """Return an overview without what may not be seen."""
+    def overview(self, summary: bytes, findings: Sequence[Mapping[str, Any]]) -> bytes:
+        """Return an overview without what may not be seen.
+
+        Parameters
+        ----------
+        findings
+            All findings, of which the summary has the first ones.
+        """
         if not self.hidden:
             return summary
         told = json.loads(summary)
         hidden = self.hides(each["application"] for each in told["applications"])
         told["applications"] = [each for each in told["applications"] if each["application"] not in hidden]
+        told |= sent([each for each in findings if each["application"] not in hidden])
         told["surveys"] = [each for each in told["surveys"] if each["environment"] not in self.hidden]
         dags = told["dags"]
         dags["environments"] = {

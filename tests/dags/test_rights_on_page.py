@@ -10,7 +10,7 @@ import requests
 from airflow.api_fastapi.app import get_auth_manager
 
 from statestore.audit import new_record, write_record
-from statestore.reports import write_report
+from statestore.reports import Status, write_report
 from tests.dags.api_server import ApiServer
 from tests.ui.made_reports import Reports, surveyed, verify_row
 
@@ -42,7 +42,7 @@ def page(airflow_api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setenv(f"STATESTORE_{name}", str(tmp_path / name))
     reports = tmp_path / "REPORTS_DIR"
     made = Reports(reports)
-    made.verify([verify_row(application="billing")], 1, run="billing", history=True)
+    made.verify([verify_row(0, Status.CORRUPT, application="billing")], 1, run="billing", history=True)
     made.verify([verify_row(application="shop")], 2, run="shop", history=True)
     write_report(reports / "survey" / "payments.json", surveyed(applications=("billing",), dag_id="payments.survey"))
     for application in ("billing", "shop"):
@@ -74,6 +74,8 @@ def readable(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 def test_who_may_read_all_dags_sees_all_applications(page: Page) -> None:
     assert page.applications() == ["billing", "shop"]
+    assert [found["application"] for found in page.get("api/overview").json()["findings"]] == ["billing"]
+    assert page.get("api/restorable").json() == {"of": 2, "restored": 1}
     assert len(page.get("audit").json()["records"]) == 2
 
 
@@ -82,6 +84,9 @@ def test_an_environment_is_hidden_from_those_who_may_read_none_of_its_dags(page:
     assert page.applications() == ["shop"]
     overview = page.get("api/overview").json()
     assert (overview["surveys"], overview["dags"]["environments"]) == ([], {})
+    assert (overview["findings"], overview["more_findings"]) == ([], 0)
+    assert page.get("api/restorable").json() == {"of": 1, "restored": 0}
+    assert page.get("api/restorable?application=billing").json() == {"of": 0, "restored": 0}
     assert {row["application"] for row in page.get("api/partitions").json()["rows"]} == {"shop"}
     assert page.get("api/partitions?application=billing").json()["of"] == 0
     assert [record["applications"] for record in page.get("audit").json()["records"]] == [["shop"]]

@@ -12,7 +12,7 @@ from statestore.kafka.topics import LogRange, Topics
 from statestore.model import TopicPartition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.statedir.lock import locked
-from statestore.statedir.record import read_record
+from statestore.statedir.record import committed_of, read_record
 
 
 class Listed(NamedTuple):
@@ -94,7 +94,7 @@ def _row(spec: StorePartitionSpec, logs: Mapping[TopicPartition, LogRange]) -> L
         format=spec.store.format.value,
         retention_ms=spec.store.retention_ms,
         changelog=spec.partition.topic if spec.store.logged else "",
-        committed=record.committed if record else None,
+        committed=committed_of(record),
         start=log.start if log else None,
         end=log.last_stable if log else None,
         state=_state(spec),

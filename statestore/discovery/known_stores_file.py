@@ -29,7 +29,7 @@ from statestore.objects.store import ObjectStore
 from statestore.partition.spec import GLOBAL_TASK, StorePartitionSpec
 from statestore.statedir.lock import is_writable
 from statestore.statedir.paths import known_stores_file
-from statestore.statedir.record import read_record
+from statestore.statedir.record import read_record, restored_by
 from statestore.stores.manifest import progress_of, segment_identities
 from statestore.stores.segment_starts import segment_interval_ms
 
@@ -179,7 +179,7 @@ def learned(
             progress = StoreProgress(
                 committed=offset,
                 databases=progress_of(spec.live, segmented=spec.store.segmented),
-                restored_by=record.restored_by if record else None,
+                restored_by=restored_by(record),
             )
             found[name] = found[name].model_copy(update={"progress": {**found[name].progress, task: progress}})
         if name in found and spec.store.segmented and spec.live.is_dir():

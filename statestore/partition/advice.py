@@ -16,9 +16,10 @@ from statestore.model import TopicPartition
 from statestore.partition.home import Filling
 from statestore.partition.spec import StorePartitionSpec
 from statestore.partition.verdict import Verdict
-from statestore.reports import Action, Advice, Loss, Status
+from statestore.reports import Action, Advice, Status
 from statestore.statedir.paths import reseed_journal
 
+_BY_ACTION = {Action.LATER: Situation.IN_USE, Action.TAIL: Situation.BEHIND}
 _BY_STATUS = {
     Status.REPARTITIONED: Situation.REPARTITIONED,
     Status.UNKNOWN_FORMAT: Situation.UNKNOWN_FORMAT,
@@ -64,13 +65,11 @@ def situation(
     spec: StorePartitionSpec, verdict: Verdict, action: Action, *, lost: LostLog | None = None
 ) -> Situation | None:
     """Return the situation of a store partition; None if no action is needed. Pure; see `advise`."""
-    if action is Action.LATER:
-        return Situation.IN_USE
+    if action in _BY_ACTION:
+        return _BY_ACTION[action]
     if action is Action.NONE:
         kept = Situation.LAST_COPY if spec.store.logged else Situation.UNLOGGED
         return kept if verdict.loses else None
-    if action is Action.TAIL:
-        return Situation.BEHIND
     if action is Action.FULL:
         return Situation.ROWS_DIFFER if verdict.status.is_found_by_rows else Situation.DAMAGED
     if verdict.status in _BY_STATUS:
@@ -144,7 +143,7 @@ def of_lost_log(*, topic_exists: bool, written: bool, reseeds: bool) -> Situatio
 def is_log_lost(verdict: Verdict) -> bool:
     """Return whether the changelog was deleted or recreated, or is empty although the store is not."""
     lost = verdict.loss
-    if lost is None or lost.loss is not Loss.LIKELY:
+    if lost is None or not verdict.loses:
         return False
     empty = verdict.log is not None and not verdict.log.high_watermark
     return lost.status is Status.REPLACED or (lost.status is Status.AHEAD and empty)

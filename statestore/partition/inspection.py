@@ -21,10 +21,11 @@ from statestore.formats.database_files import files_with_rows, has_rows
 from statestore.formats.offsets import COLUMN_FAMILY
 from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY
 from statestore.partition.facts import DiskFacts, LastKnown, Trouble
+from statestore.partition.needed_offsets import latest
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Status
 from statestore.statedir.legacy import legacy_offsets, legacy_offsets_of
-from statestore.statedir.record import StoreRecord, read_record
+from statestore.statedir.record import StoreRecord, committed_of, read_record
 from statestore.statedir.seal import Seal, check_seal
 from statestore.stores.manifest import segment_identities
 from statestore.stores.open import build_store
@@ -142,7 +143,7 @@ def _require_nothing_since(spec: StorePartitionSpec) -> None:
 
 def known_by_record(record: StoreRecord | None) -> LastKnown:
     """Return what our own directory alone tells of what a store had."""
-    committed = None if record is None else record.committed
+    committed = committed_of(record)
     return LastKnown(committed is not None, committed, record)
 
 
@@ -181,9 +182,8 @@ def known_of_store(
     readable
         No committed offset means that there is none, not that it could not be read.
     """
-    recorded = known_by_record(record)
-    known = [offset for offset in (committed, recorded.committed) if offset is not None]
-    return LastKnown(anything or bool(known), max(known, default=None), record, uncommitted=readable and not known)
+    known = latest(committed, committed_of(record))
+    return LastKnown(anything or known is not None, known, record, uncommitted=readable and known is None)
 
 
 def _offset_left(spec: StorePartitionSpec) -> tuple[int | None, bool]:

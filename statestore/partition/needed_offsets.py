@@ -6,6 +6,11 @@ from statestore.kafka.topics import LogRange
 from statestore.statedir.record import StoreRecord
 
 
+def latest(*known: int | None) -> int | None:
+    """Return the largest of some offsets or times; None if all are unknown."""
+    return max((one for one in known if one is not None), default=None)
+
+
 def recorded_need(record: StoreRecord | None, log: LogRange) -> int | None:
     """Return the first offset that a rebuild of a store needs by its record; None: not recorded.
 

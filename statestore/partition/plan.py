@@ -19,6 +19,7 @@ from statestore.partition.home import Copy, Filling
 from statestore.partition.spec import StorePartitionSpec
 from statestore.partition.verdict import LACKS_VERSIONS, Verdict
 from statestore.reports import Action, Loss, Status
+from statestore.statedir.record import committed_of
 from statestore.statedir.sidecar import Judgement
 
 ACCEPT = "to rebuild it anyway, and keep the present store in quarantine, add --accept-loss"
@@ -213,17 +214,14 @@ def bolder(made: Plan, approved: Plan) -> str | None:
         return None
     if approved.source is None:
         return "nothing was to be done"
-    if _RANK[made.replaced_loss] > _RANK[approved.replaced_loss]:
-        return f"it may lose more: {made.replaced_why}"
-    if made.begins and not approved.begins:
-        return f"it begins a generation of snapshots: {made.begins}"
-    if made.suspects and not approved.suspects:
-        return f"it marks snapshots as suspect: {made.suspects}"
-    if made.publishes and not approved.publishes:
-        return "it publishes a snapshot"
-    if made.mode == "full" and approved.mode == "tail":
-        return "it rebuilds the store instead of catching it up"
-    return None
+    beyond = (
+        (_RANK[made.replaced_loss] > _RANK[approved.replaced_loss], f"it may lose more: {made.replaced_why}"),
+        (bool(made.begins) > bool(approved.begins), f"it begins a generation of snapshots: {made.begins}"),
+        (bool(made.suspects) > bool(approved.suspects), f"it marks snapshots as suspect: {made.suspects}"),
+        (made.publishes > approved.publishes, "it publishes a snapshot"),
+        ((made.mode, approved.mode) == ("full", "tail"), "it rebuilds the store instead of catching it up"),
+    )
+    return next((why for goes_beyond, why in beyond if goes_beyond), None)
 
 
 def plan(facts: Facts, verdict: Verdict, request: Request, sources: Sequence[Source]) -> Plan | Refusal | Open:
@@ -421,14 +419,14 @@ def _is_lost_here(facts: Facts, verdict: Verdict) -> bool:
     Where the node was lost, neither store nor record shows it. What `process` began there since, and never committed,
     does not either.
     """
-    home, record = facts.spec.home, facts.disk.record
+    home = facts.spec.home
     if not home.snapshots_show_more or verdict.committed is not None or not verdict.observed:
         return False
     if facts.disk.installed_by is not None and verdict.usable:
         return False  # a user has installed it, although the archive has more
     if not verdict.usable and (not verdict.rebuildable or verdict.log is None):
         return False
-    return record is None or record.committed is None or facts.elsewhere
+    return committed_of(facts.disk.record) is None or facts.elsewhere
 
 
 def _more_in(archive: ArchiveFacts, facts: Facts, verdict: Verdict) -> RebuildLoss | None:
@@ -556,9 +554,10 @@ def _unasked(request: Request) -> Literal["never", "cheaper"]:
 
 
 def _would_lose(facts: Facts, verdict: Verdict) -> InputError:
+    assert verdict.loss is not None, "only a loss is refused"
     return InputError(
         f"{facts.spec.store_partition} is {verdict.status}, and is not rebuilt, because a rebuild would lose data: "
-        f"{_why(verdict.loss)}; {ACCEPT}"
+        f"{verdict.loss.why}; {ACCEPT}"
     )
 
 
@@ -691,7 +690,3 @@ def _suspects(facts: Facts, verdict: Verdict, request: Request) -> str:
     if home.mistrusts_snapshots and request.publishes and mistrusted:
         return f"{verdict.status}, and built anew from the log by restore {request.label}"
     return ""
-
-
-def _why(loss: RebuildLoss | None) -> str:
-    return "" if loss is None else loss.why

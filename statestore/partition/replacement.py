@@ -74,8 +74,7 @@ def may_lack_versions(store: StorePartitionSpec, committed: int | None, log: Log
     committed
         Offset of the last record that the store has; None: then nothing is known of what it has.
     """
-    changelog = store.changelog
-    if store.store.compaction_keeps_rows or changelog is None or not changelog.compacted or committed is None:
+    if store.store.compaction_keeps_rows or not store.log_is_compacted or committed is None:
         return False
     end = min(committed + 1, log.high_watermark)
     return log.start < end and not has_lost_none(store, log.start, end)
@@ -101,7 +100,7 @@ def require_tombstones(store: StorePartitionSpec, since_ms: int, now_ms: int, ad
         If tombstones are not kept for so long.
     """
     changelog = store.changelog
-    if changelog is None or not changelog.compacted or not changelog.delete_retention_ms:
+    if not store.log_is_compacted or changelog is None or not changelog.delete_retention_ms:
         return
     if now_ms - since_ms >= changelog.delete_retention_ms:
         raise StoreBehindLogStartError(

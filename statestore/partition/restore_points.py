@@ -172,7 +172,6 @@ def _described(
     spec: StorePartitionSpec, listed: Listed, snapshot: Manifest, log: LogRange, detail: str
 ) -> RestorePoint:
     changelog, record = spec.changelog, snapshot.record
-    limited = changelog is not None and changelog.compacted
     start = log.start if snapshot.committed is None else max(snapshot.committed + 1, log.start)
     return RestorePoint(
         snapshot=str(listed.name),
@@ -182,6 +181,6 @@ def _described(
         adopted=record.adopted,
         fetched=snapshot.bytes,
         offsets=max(log.last_stable - start, 0),
-        until_ms=record.caught_up_ms + changelog.delete_retention_ms if limited and changelog else None,
+        until_ms=record.caught_up_ms + changelog.delete_retention_ms if changelog and spec.log_is_compacted else None,
         detail=detail,
     )

@@ -145,6 +145,11 @@ class StorePartitionSpec(BaseModel):
         return self.changelog.end_group is None or not self.shown
 
     @property
+    def log_is_compacted(self) -> bool:
+        """True if its changelog loses records that later ones of the same key have overtaken."""
+        return self.changelog is not None and self.changelog.compacted
+
+    @property
     def store_partition(self) -> StorePartition:
         """Which store partition it is."""
         return StorePartition(self.application, self.store.name, self.task)

@@ -27,7 +27,7 @@ from statestore.partition.facts import (
 from statestore.partition.replacement import may_follow
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.reports import Contents, Loss, Status
-from statestore.statedir.record import StoreRecord, seen_end
+from statestore.statedir.record import StoreRecord, seen_end, topic_id_of, whole_ms
 
 
 class Verdict(NamedTuple):
@@ -236,7 +236,7 @@ def _judged(facts: Facts, log: LogFacts) -> Verdict:
         sealed=disk.sealed,
         file=disk.file,
         holds_nothing=disk.holds_nothing,
-        store_topic_id=None if disk.record is None else disk.record.topic_id,
+        store_topic_id=topic_id_of(disk.record),
     )
     return with_loss(found, lost)
 
@@ -335,8 +335,8 @@ def standing_of(
         log,
         empty=empty,
         topic_id=changelog.topic_id,
-        recorded_topic_id=record.topic_id if record else None,
-        caught_up_ms=record.whole_ms(committed, now_ms) if record else None,
+        recorded_topic_id=topic_id_of(record),
+        caught_up_ms=whole_ms(record, committed, now_ms),
         delete_retention_ms=changelog.delete_retention_ms,
         now_ms=now_ms,
         compacted=changelog.compacted,

@@ -16,6 +16,7 @@ from statestore.errors import StateStoreError
 from statestore.partition.archived import look_into_archive
 from statestore.partition.facts import Needs
 from statestore.partition.generations import replaced_with, superseded
+from statestore.partition.needed_offsets import latest
 from statestore.partition.plan import Need, Refusal, Request
 from statestore.partition.spec import StorePartitionSpec, on_this_disk
 from statestore.partition.verdict import Verdict
@@ -25,7 +26,7 @@ from statestore.recovery.rows import failed
 from statestore.recovery.spec import RestoreSpec
 from statestore.reports import RestoreRow, Status
 from statestore.requests.restore import RestoreRequest
-from statestore.statedir.record import StoreRecord, read_record
+from statestore.statedir.record import StoreRecord, committed_of, read_record
 from statestore.statedir.swap import locked_task
 from statestore.verification.check import examine, examine_archived
 from statestore.verification.options import VerifyOptions
@@ -88,9 +89,7 @@ def _not_usable(spec: RestoreSpec) -> str | None:
             return f"it is {found.status}: {found.detail}" if rebuilt else None
         record = read_record(store.paths, store.store.name)
         # A store that never had anything here is no evidence: the archive shows what its log has lost.
-        judged_here = (
-            isinstance(need, Refusal) and found.observed and record is not None and record.committed is not None
-        )
+        judged_here = isinstance(need, Refusal) and found.observed and committed_of(record) is not None
         if found.committed is None and found.status in _NOTHING_HERE and not judged_here:
             begins = examine_archived(store, _OFFSETS)[1].status is Status.EMPTY
             return None if begins else f"it is not on this node: {found.detail or found.status}"
@@ -108,8 +107,7 @@ def _not_its_logs(store: StorePartitionSpec, found: Verdict, record: StoreRecord
     if store.exactly_once:
         return "it was processed at least once" if record is not None and record.at_least_once else None
     # Nobody fences a task at least once, so the log may have records that the store has not taken in.
-    known = record is not None and record.end is not None and found.log is not None
-    alone = known and record is not None and found.log is not None and record.end == found.log.last_stable
+    alone = record is not None and found.log is not None and record.end == found.log.last_stable
     return None if alone else "another node may have worked on it, at least once"
 
 
@@ -127,7 +125,7 @@ def covers(store: StorePartitionSpec, snapshot: Manifest, copy: Verdict) -> bool
     record = read_record(store.paths, store.store.name)
     if record is None or snapshot.record.topic_id != record.topic_id:
         return False
-    had = max((offset for offset in (copy.committed, record.committed) if offset is not None), default=-1)
-    if snapshot.committed is not None and snapshot.committed >= had:
+    had = latest(copy.committed, record.committed)
+    if snapshot.committed is not None and (had is None or snapshot.committed >= had):
         return True
     return copy.lost_its_start and Needs.of(record).met_by(snapshot.record)

@@ -131,7 +131,7 @@ def no_longer_approved(spec: RestoreSpec, why: str) -> InputError:
 
 def plan_of(row: RestorePlanRow) -> Plan:
     """Return the plan of a row of a dry run, as far as `bolder` compares it."""
-    refused = row.failure is not None or row.mode is None or row.mode == "as-of"
+    refused = row.failure is not None or row.mode in (None, "as-of")
     return Plan(
         application=row.application,
         store=row.store,

@@ -53,6 +53,7 @@ from statestore.formats.offsets import UNKNOWN_OFFSET
 from statestore.kafka.topics import LogRange
 from statestore.model import TopicPartition
 from statestore.objects.store import ObjectStore
+from statestore.partition.needed_offsets import latest
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.disk_space import (
     disk_to_merge,
@@ -385,7 +386,6 @@ def _with_tail(
     if log.last_stable <= max((part.end for part in reading.ranges), default=log.start):
         return built
     added = replay_staged(spec, logs, built.committed_offset, progress, asked_ms, reading.started_ms)
-    times = [time for time in (built.stream_time, added.stream_time) if time is not None]
     return built._replace(
         records=built.records + added.records,
         skipped=built.skipped + added.skipped,
@@ -393,5 +393,5 @@ def _with_tail(
         committed=added.committed,
         digest=None,
         since_ms=added.since_ms,
-        stream_time=max(times, default=None),
+        stream_time=latest(built.stream_time, added.stream_time),
     )

@@ -15,7 +15,7 @@ from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.sources.source import Work
 from statestore.recovery.spec import RestoreSpec
 from statestore.reports import Loss
-from statestore.statedir.record import read_record
+from statestore.statedir.record import read_record, restored_by
 from statestore.statedir.sidecar import Judgement, read_text
 from statestore.verification.check import examine
 from statestore.verification.options import VerifyOptions
@@ -119,8 +119,7 @@ def done_on_disk(spec: RestoreSpec) -> dict[str, object]:
     quarantine = paths.quarantine(name, spec.label)
     if quarantine.exists():
         return {"outcome": "restored", "quarantine": str(quarantine)}
-    record = read_record(paths, name)
-    return {"outcome": "restored" if record is not None and record.restored_by == spec.label else "skipped"}
+    return {"outcome": "restored" if restored_by(read_record(paths, name)) == spec.label else "skipped"}
 
 
 def _generation(work: Work) -> int:

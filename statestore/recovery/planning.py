@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from statestore.archive.manifest import Manifest
 from statestore.errors import DiskSpaceError, StateStoreError, TopicMismatchError
 from statestore.partition.plan import Plan
 from statestore.partition.spec import StorePartitionSpec
@@ -88,10 +89,8 @@ def _as_of_plan(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
     as_of, target = point_and_target(spec)
     logs, snapshot, _ = point_source(spec)
     require_free_target(target, spec.store.state_dir, as_of)
-    fetched = 0 if snapshot is None else snapshot.bytes
     row = row.model_copy(update={"mode": "as-of", "reason": f"as of {spec.request.as_of}"})
-    source = source_of("log")
-    return _with_cost(spec, row, source, logs, None if snapshot is None else str(snapshot.name), fetched)
+    return _with_cost(spec, row, source_of("log"), logs, snapshot)
 
 
 def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
@@ -109,8 +108,7 @@ def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
         logs = tail_logs(logs, made.after)
     source = next((one for one in all_sources() if one.prepares(spec) and made.source == "log"), source_of(made.source))
     snapshot = facts.known_archive.manifest(made.snapshot)
-    fetched = 0 if snapshot is None else snapshot.bytes
-    return _with_cost(spec, row.model_copy(update=_consequences(made)), source, logs, made.snapshot, fetched)
+    return _with_cost(spec, row.model_copy(update=_consequences(made)), source, logs, snapshot)
 
 
 def _consequences(made: Plan) -> dict[str, object]:
@@ -130,8 +128,7 @@ def _with_cost(
     row: RestorePlanRow,
     source: BuildSource,
     logs: Logs,
-    snapshot: str | None,
-    fetched: int,
+    snapshot: Manifest | None,
 ) -> RestorePlanRow:
     """Add to a plan what it reads, and the disk space that it needs."""
     store, mode = spec.store, row.mode
@@ -139,6 +136,7 @@ def _with_cost(
     offsets = sum(log.last_stable - log.start for log in logs.values())
     size, free = estimated_bytes(store, logs), free_bytes(spec.request.target or store.state_dir)
     needed, each = source.disk(spec, size, offsets)
+    fetched = 0 if snapshot is None else snapshot.bytes
     needed += fetched
     short = f"needs about {needed} bytes, {free} are free"
     return row.model_copy(
@@ -148,7 +146,7 @@ def _with_cost(
             "resumable": source.resumable(spec, logs) if mode == "full" else 0,
             "ranges": spec.ranges if mode == "full" else 1,
             "log_bytes": size,
-            "snapshot": snapshot,
+            "snapshot": snapshot and str(snapshot.name),
             "fetched": fetched,
             "disk_needed": needed,
             "disk_each": each,

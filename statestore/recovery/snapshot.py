@@ -19,6 +19,7 @@ from statestore.objects.store import ObjectStore
 from statestore.partition.archived import lay
 from statestore.partition.generations import snapshot_directory
 from statestore.partition.inspection import damaged_file
+from statestore.partition.needed_offsets import latest
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.full import Built, Logs
 from statestore.recovery.restore_progress import RestoreProgressWriter
@@ -115,8 +116,7 @@ def build_from_snapshot(
     before = snapshot.record.stream_time
     if before is None and snapshot.committed is not None:  # it was never recorded, and is not known by now
         return built._replace(stream_time=None), keys
-    times = (time for time in (built.stream_time, before) if time is not None)
-    return built._replace(stream_time=max(times, default=None)), keys
+    return built._replace(stream_time=latest(built.stream_time, before)), keys
 
 
 def _was_published_damaged(snapshot: Manifest, staged: Path, error: StoreCorruptedError) -> bool:

@@ -39,7 +39,7 @@ from statestore.recovery.restore_progress import RestoreProgressWriter
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import Staging
 from statestore.recovery.unknown_headers import require_no_headers
-from statestore.statedir.record import read_record
+from statestore.statedir.record import read_record, whole_ms
 from statestore.stores.built_in import BuiltInBytes
 from statestore.stores.open import build_store
 from statestore.stores.typed import AnyStore
@@ -86,12 +86,12 @@ def build_replayed(
     store = spec.store
     record = read_record(store.paths, store.store.name)
     # A store that has nothing of its log is replayed from the log's start: only the replay itself takes time.
-    whole_ms = asked_ms if anew or before is None else record.whole_ms(before, asked_ms) if record else None
+    known_ms = asked_ms if anew or before is None else whole_ms(record, before, asked_ms)
     with building(store) as staged:
         if not anew:
             link_store(store, staged)
         reached = None if anew or record is None else store.store.store_kind.replayed_from(record.stream_time)
-        built = replay_staged(spec, logs, before, progress, asked_ms, whole_ms, anew=anew, stream_time=reached)
+        built = replay_staged(spec, logs, before, progress, asked_ms, known_ms, anew=anew, stream_time=reached)
     return built if anew or reached is not None else built._replace(stream_time=None)  # its task finds it out
 
 
@@ -225,7 +225,7 @@ def _require_no_deletes_gone(
         Saying what to do.
     """
     changelog = store.changelog
-    if changelog is None or not changelog.compacted:
+    if changelog is None or not store.log_is_compacted:
         return
     kept = whole_ms is not None and brokers_clock.now_ms(store) - whole_ms < changelog.delete_retention_ms
     if not kept and not has_lost_none(store, before + 1, log.last_stable):

@@ -120,6 +120,26 @@ def seen_end(record: StoreRecord | None, committed: int | None) -> int | None:
     return None if record is None else record.seen_end(committed)
 
 
+def whole_ms(record: StoreRecord | None, committed: int | None, now_ms: int) -> int | None:
+    """Return when a store with this committed offset was known whole, ms since the epoch; None if it never was."""
+    return None if record is None else record.whole_ms(committed, now_ms)
+
+
+def topic_id_of(record: StoreRecord | None) -> str | None:
+    """Return the id of the recorded changelog; None without a record."""
+    return None if record is None else record.topic_id
+
+
+def committed_of(record: StoreRecord | None) -> int | None:
+    """Return the recorded offset; None without one."""
+    return None if record is None else record.committed
+
+
+def restored_by(record: StoreRecord | None) -> str | None:
+    """Return the label of the restore that put a store in place; None if its task has committed since."""
+    return None if record is None else record.restored_by
+
+
 def read_record(paths: TaskPaths, store: str) -> StoreRecord | None:
     """Return the record, or None where there is none that can be read."""
     return _read(paths.record(store))

@@ -33,7 +33,7 @@ from statestore.kinds.kind import StoreKind
 from statestore.model import StorePartition
 from statestore.statedir.lock import require_locks
 from statestore.statedir.paths import TaskPaths
-from statestore.statedir.record import read_record
+from statestore.statedir.record import committed_of, read_record
 from statestore.stores.rocksdb import column_families
 
 
@@ -121,7 +121,7 @@ def seal(paths: TaskPaths, store: str, kind: StoreKind, *, supplied: bool = Fals
     require_locks(paths)  # as late as can be: it took long to read the files
     made = Seal(
         store_partition=_name(paths, store),
-        committed=record.committed if record else None,
+        committed=committed_of(record),
         databases=databases,
         sst=sst,
     )

@@ -309,8 +309,7 @@ def _of_archived(
 
 def _unarchived(verdict: Verdict) -> str:
     said = "the archive has no snapshot of it that can be used"
-    why = "" if verdict.loss is None else verdict.loss.why
-    return f"{said}; a rebuild would lose data: {why}" if verdict.loses else said
+    return f"{said}; a rebuild would lose data: {verdict.loss.why}" if verdict.loss and verdict.loses else said
 
 
 def _verify_archived(specs: Sequence[StorePartitionSpec], options: VerifyOptions, cluster: Cluster) -> list[VerifyRow]:

@@ -31,13 +31,13 @@ from statestore.errors import (
 from statestore.kafka.reader import first_offset
 from statestore.kafka.topics import LogRange, Topics
 from statestore.model import TopicPartition
-from statestore.partition.facts import NO_ARCHIVE, NO_LOG, DiskFacts, Facts, LogFacts, RebuildLoss
+from statestore.partition.facts import NO_ARCHIVE, NO_LOG, DiskFacts, Facts, LogFacts, RebuildLoss, of_log
 from statestore.partition.plan import what_decides
 from statestore.partition.spec import StorePartitionSpec
 from statestore.partition.verdict import Verdict, locked, with_loss
 from statestore.reports import Contents, Loss, Status, VerifyRow
 from statestore.statedir.legacy import legacy_offsets
-from statestore.statedir.record import read_record
+from statestore.statedir.record import read_record, topic_id_of
 from statestore.stores.open import opened
 from statestore.verification.global_contents import compare_global
 from statestore.verification.options import VerifyOptions
@@ -110,8 +110,8 @@ def _examined(spec: StorePartitionSpec, logs: Mapping[TopicPartition, LogRange],
         status = Status.MISSING if left else Status.EMPTY
         return Verdict(status, f"{spec.live} does not exist: Kafka Streams fills it at its next start", refills=True)
     record = read_record(spec.paths, spec.store.name)
-    if record is not None and record.topic_id != topic_id:
-        why = f"its topic was {record.topic_id} when it was restored and is {topic_id} now"
+    if (before := topic_id_of(record)) not in (None, topic_id):
+        why = f"its topic was {before} when it was restored and is {topic_id} now"
         return Verdict(Status.REPLACED, f"{why}; {_REFILLED}", rebuildable=False)
     with opened(spec.store, spec.context(read_only=True)) as store:
         keys = sum(1 for _ in store.all())
@@ -133,10 +133,12 @@ def _judged(
 ) -> Verdict:
     for partition, offset in next_offsets.items():
         log = logs[partition]
-        if offset is not None and offset > log.high_watermark:
+        if offset is None:
+            continue
+        if offset > log.high_watermark:
             detail = f"{partition}: the store resumes at {offset}, but the log ends at {log.high_watermark}"
             return _unusable(spec, Status.AHEAD, detail, logs, RebuildLoss(Loss.LIKELY, detail, Status.AHEAD))
-        if offset is not None and offset < log.start:
+        if offset < log.start:
             detail = f"{partition}: the store resumes at {offset}, but the log begins at {log.start}"
             return _unusable(spec, Status.TRUNCATED, detail, logs)
     left = _left(spec, logs, next_offsets)
@@ -203,7 +205,7 @@ def loss_of_rebuild(spec: StorePartitionSpec, logs: Mapping[TopicPartition, LogR
     record = read_record(spec.paths, spec.store.name)
     if record is None:
         return RebuildLoss(Loss.UNPROVEN, "the topic that its offsets belong to was never recorded")
-    if spec.changelog is None or record.topic_id != spec.changelog.topic_id:
+    if of_log(record, spec.changelog) is None:
         return RebuildLoss(Loss.LIKELY, f"its topic was {record.topic_id}, and is now another one", Status.REPLACED)
     return RebuildLoss(Loss.NONE)
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from statestore.errors import InvalidStateError, LockedError
 from statestore.partition.advice import LostLog, advise
@@ -55,6 +56,10 @@ def report_row(
         As of `partition.advice.advise`.
     """
     loss, log, action = verdict.loss, verdict.log, advised(verdict)
+    told: dict[str, Any] = {}
+    if loss is not None:
+        cause = loss.status if verdict.loses else None
+        told = {"loss": loss.loss, "loss_detail": loss.why, "loss_cause": cause}
     return VerifyRow(
         application=spec.application,
         store=spec.store.name,
@@ -63,9 +68,7 @@ def report_row(
         action=action,
         advice=advise(spec, verdict, action, lost=lost),
         detail=verdict.detail,
-        loss=None if loss is None else loss.loss,
-        loss_detail="" if loss is None else loss.why,
-        loss_cause=loss.status if loss is not None and verdict.loses else None,
+        **told,
         depth=depth,
         committed=verdict.committed,
         start=None if log is None else log.start,

@@ -17,7 +17,7 @@ from statestore.partition.last_commit import LastCommit, find_last_commit
 from statestore.partition.spec import StorePartitionSpec
 from statestore.partition.verdict import Verdict
 from statestore.reports import Loss, Status, VerifyRow
-from statestore.statedir.record import read_record
+from statestore.statedir.record import committed_of, read_record
 from statestore.stores.commit_log import Commit, numbers, prepared_commits
 from statestore.stores.database import ONLY
 from statestore.verification.contents import count_rows
@@ -100,9 +100,9 @@ def commits_in_files(spec: StorePartitionSpec, last: LastCommit, committed: int 
 
 def _of_missing(spec: StorePartitionSpec, found: Verdict, last: LastCommit) -> Verdict:
     why = last.refuted_by(spec.store.name, None)
-    record = read_record(spec.paths, spec.store.name)
-    if not why and not last.unlogged and record is not None and record.committed is not None:
-        why = f"it had commit {record.committed}"  # Kafka has lost the task's last commit
+    had = committed_of(read_record(spec.paths, spec.store.name))
+    if not (why or last.unlogged or had is None):
+        why = f"it had commit {had}"  # Kafka has lost the task's last commit
     if not why:
         return found._replace(status=Status.EMPTY, detail="nothing was committed to it yet")
     return _lost(found, Status.MISSING, f"{spec.live} does not exist, and {why}")

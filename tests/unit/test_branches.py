@@ -7,8 +7,8 @@ import textwrap
 
 from tests import branches
 
-#: Lower it with each change that allows it. The target is 0.20.
-MOST_A_LINE = 0.203
+#: Lower it with each change that allows it.
+MOST_A_LINE = 0.2
 #: Functions with too many branch nodes or lines. Remove one when it has become smaller, and add none.
 LARGE = {
     "recovery/tail.py replay_staged",

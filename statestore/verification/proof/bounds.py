@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from statestore.partition.facts import DiskFacts, Trouble
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Status, VerifyRow
-from statestore.statedir.record import StoreRecord
+from statestore.statedir.record import StoreRecord, restored_by
 from statestore.stores.manifest import progress_of
 from statestore.verification.proof.prefix import Range
 
@@ -44,7 +44,7 @@ def with_lower_bounds(spec: StorePartitionSpec, seen: DiskFacts) -> DiskFacts:
 
 def is_another_store(spec: StorePartitionSpec, record: StoreRecord | None) -> bool:
     """Return whether a restore has put another store in place since the last verification."""
-    return (record.restored_by if record else None) != spec.restored_by_seen
+    return restored_by(record) != spec.restored_by_seen
 
 
 def bounds_apply(spec: StorePartitionSpec, record: StoreRecord | None, committed: int | None) -> bool:

@@ -14,14 +14,13 @@ Who reads an object trusts nothing in it that is not checked here. Pieces and fi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from statestore.archive.documents import from_document, to_document
-from statestore.archive.fetch import fetch_files
 from statestore.archive.layout import BUILDS, BuildDirectory, build_directory, builds_of
 from statestore.archive.manifest import SnapshotFile, StoredFile
 from statestore.archive.upload import MOST_S, put_files
@@ -213,23 +212,6 @@ def put_piece(objects: ObjectStore, build: BuildDirectory, path: Path, row_bytes
     file = described(path.parent, path)
     put_files(objects, path.parent, [file], build.piece)
     return Piece(bytes=file.bytes, sha256=file.sha256, row_bytes=row_bytes)
-
-
-def fetch_pieces(
-    objects: ObjectStore,
-    build: BuildDirectory,
-    files: Iterable[SnapshotFile],
-    directory: Path,
-    advanced: Callable[[int], None],
-) -> None:
-    """Fetch pieces into a directory; `advanced` is told the bytes that came, from several threads.
-
-    Raises
-    ------
-    SnapshotError
-        If one is missing, or has other bytes.
-    """
-    fetch_files(objects, directory, files, build.piece, advanced)
 
 
 def remove_build(objects: ObjectStore, build: ListedBuild) -> None:

@@ -252,7 +252,8 @@ def plan(facts: Facts, verdict: Verdict, request: Request, sources: Sequence[Sou
             if offer.preferred:
                 return _planned(facts, verdict, request, need, offer)
     if not offers:
-        return Refusal(need.log_refused or _no_source(facts, verdict, request))
+        what = f"{facts.spec.store_partition} is {verdict.status}: {verdict.detail}"
+        return Refusal(need.log_refused or InputError(f"{what}. Mode {request.mode} cannot restore it"))
     if len(offers) > 1 and facts.log_bytes is UNASKED:
         return Open.of(Question.LOG_BYTES)
     return _planned(facts, verdict, request, need, min(offers, key=lambda offer: _cost(facts, offer)))
@@ -264,12 +265,6 @@ def _cost(facts: Facts, offer: Offer) -> int:
         return 0
     offsets = sum(log.last_stable - log.start for log in facts.asked_log.all_logs.values())
     return offer.fetched + facts.log_bytes * offer.replayed // max(offsets, 1)
-
-
-def _no_source(facts: Facts, verdict: Verdict, request: Request) -> InputError:
-    return InputError(
-        f"{facts.spec.store_partition} is {verdict.status}: {verdict.detail}. Mode {request.mode} cannot restore it"
-    )
 
 
 def advised(verdict: Verdict) -> Action:

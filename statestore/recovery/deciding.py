@@ -96,7 +96,8 @@ def decide(
     ((facts, made),) = found
     if isinstance(made, Refusal):
         raise made.error
-    _require_approved(spec, made)
+    if spec.approved is not None and (why := bolder(made, plan_of(spec.approved))) is not None:
+        raise no_longer_approved(spec, why)
     return facts, made
 
 
@@ -107,18 +108,6 @@ def examine_needs(spec: RestoreSpec, store: StorePartitionSpec, request: Request
     decide: Callable[[Facts], Need | Refusal | Open] = partial(needed, verdict=verdict, request=request)
     found: list[tuple[Facts, Need | Refusal]] = resolve([facts], decide, cluster, answers_for(spec))
     return verdict, found[0][1]
-
-
-def _require_approved(spec: RestoreSpec, made: Plan) -> None:
-    """Refuse a plan that goes beyond the approved one.
-
-    Raises
-    ------
-    InputError
-        With what it would do besides.
-    """
-    if spec.approved is not None and (why := bolder(made, plan_of(spec.approved))) is not None:
-        raise no_longer_approved(spec, why)
 
 
 def no_longer_approved(spec: RestoreSpec, why: str) -> InputError:

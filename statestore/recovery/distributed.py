@@ -26,7 +26,6 @@ from statestore.archive.builds import (
     SegmentBlobs,
     create,
     described,
-    fetch_pieces,
     listed_builds,
     put_piece,
     read,
@@ -179,7 +178,7 @@ def merge_key_range(spec: RestoreSpec, number: int, progress: RestoreProgressWri
     routing, digest = plan.reading.routing, Digest(store.store.values)
     with scratch_directory(default_scratch(store.state_dir)) as scratch:
         progress.fetching(fetched_bytes)
-        fetch_pieces(objects, directory, files.values(), scratch / "pieces", progress.fetched)
+        fetch_files(objects, scratch / "pieces", files.values(), directory.piece, progress.fetched)
         paths = {at: scratch / "pieces" / file.path for at, file in files.items()}
         for path in paths.values():
             require_piece(path, number, plan.cut_keys, routing)
@@ -231,7 +230,8 @@ def put_together(spec: RestoreSpec, logs: Logs, progress: RestoreProgressWriter,
     store, objects = spec.store, _objects(spec.store)
     found = _found(spec, objects)
     ranges, reading = _ranges(objects, found), found.plan.reading
-    if (why := unfit(store, found._replace(done=_all_read(found)), logs)) is not None:
+    all_read = frozenset(found.directory.log_range(part.partition, part.start) for part in reading.ranges)
+    if (why := unfit(store, found._replace(done=all_read), logs)) is not None:
         raise SnapshotError(f"{objects.url}/{found.directory} cannot be used: {why}")
     key_ranges = [
         _there(read_key_range(objects, found.directory, number), objects, found.directory.key_range(number))
@@ -330,10 +330,6 @@ def _ranges(objects: ObjectStore, found: FoundBuild) -> list[LogRangeRead]:
             raise SnapshotError(f"{objects.url}/{name} does not belong to the build's plan")
         result.append(one)
     return result
-
-
-def _all_read(found: FoundBuild) -> frozenset[str]:
-    return frozenset(found.directory.log_range(part.partition, part.start) for part in found.plan.reading.ranges)
 
 
 def _runs(found: LogRangeRead, files: Iterable[object]) -> Runs:

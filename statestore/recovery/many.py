@@ -169,9 +169,9 @@ def _restore_tasks(specs: Sequence[RestoreSpec]) -> _Restored:
             fetched_together(_read_from_start([specs[at] for task in short for at in task], asked)),
             ThreadPoolExecutor(_BESIDE) as threads,
         ):
+            less = [spec._replace(run_bytes=spec.run_bytes // _BESIDE) for spec in specs]
             begun = [
-                threads.submit(copy_context().run, _restore_task, [_with_less_memory(specs[at]) for at in task], asked)
-                for task in short
+                threads.submit(copy_context().run, _restore_task, [less[at] for at in task], asked) for task in short
             ]
             done = [result.result() for result in begun]
         done += [_restore_task([specs[at] for at in task]) for task in long]
@@ -180,10 +180,6 @@ def _restore_tasks(specs: Sequence[RestoreSpec]) -> _Restored:
 
 def _restore_task(specs: Sequence[RestoreSpec], asked: AskedLogs | None = None) -> list[RestoreRow]:
     return [restore(spec, asked if _is_whole_log(spec.store) else None) for spec in specs]
-
-
-def _with_less_memory(spec: RestoreSpec) -> RestoreSpec:
-    return spec._replace(run_bytes=spec.run_bytes // _BESIDE)
 
 
 def _logs_of(specs: Sequence[RestoreSpec]) -> AskedLogs:

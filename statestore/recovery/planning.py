@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from statestore.archive.manifest import Manifest
 from statestore.errors import DiskSpaceError, StateStoreError, TopicMismatchError
-from statestore.partition.plan import Plan
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.as_of import point_and_target, require_free_target
 from statestore.recovery.as_of_source import point_source
@@ -108,12 +107,7 @@ def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
         logs = tail_logs(logs, made.after)
     source = next((one for one in all_sources() if one.prepares(spec) and made.source == "log"), source_of(made.source))
     snapshot = facts.known_archive.manifest(made.snapshot)
-    return _with_cost(spec, row.model_copy(update=_consequences(made)), source, logs, snapshot)
-
-
-def _consequences(made: Plan) -> dict[str, object]:
-    """Return what a plan means for the present store and its snapshots."""
-    return {
+    consequences = {
         "mode": made.mode,
         "loss": made.replaced_loss,
         "loss_detail": made.replaced_why,
@@ -121,6 +115,7 @@ def _consequences(made: Plan) -> dict[str, object]:
         "suspects": made.suspects,
         "publishes": made.publishes,
     }
+    return _with_cost(spec, row.model_copy(update=consequences), source, logs, snapshot)
 
 
 def _with_cost(

@@ -61,7 +61,9 @@ def restore_specs(
         # Only a comparison with the log finds these, so nothing less thorough may find them whole again.
         verified = read_report(request.verify_report, VerifyReport)
         diverged = {row.label for row in verified.rows if row.status.is_found_by_rows and not row.live}
-    approved = {} if request.plan is None else _approved(request.plan)
+    approved = (
+        {} if request.plan is None else {row.label: row for row in read_report(request.plan, RestorePlanReport).rows}
+    )
     if request.target is not None:
         request = request.model_copy(update={"target": request.target.absolute()})
     # Its snapshots may have the same rows.
@@ -82,11 +84,6 @@ def restore_specs(
     ]
     require_points(specs)
     return specs
-
-
-def _approved(plan: Location) -> dict[str, RestorePlanRow]:
-    """Return the rows of an approved plan, by label."""
-    return {row.label: row for row in read_report(plan, RestorePlanReport).rows}
 
 
 def _nothing(store: StorePartitionSpec) -> RestorePlanRow:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -140,27 +139,9 @@ def restored_by(record: StoreRecord | None) -> str | None:
     return None if record is None else record.restored_by
 
 
-def read_record(paths: TaskPaths, store: str) -> StoreRecord | None:
-    """Return the record, or None where there is none that can be read."""
-    return _read(paths.record(store))
-
-
-def read_memory_record(paths: TaskPaths, store: str) -> StoreRecord | None:
-    """Return the record of an in-memory store from its last run; None if it is missing or damaged."""
-    return _read(paths.memory_record(store))
-
-
-def write_record(paths: TaskPaths, store: str, record: StoreRecord) -> None:
-    """Write down what is known of the store on disk, durably; its holder must still have the task's locks."""
-    _write(paths, paths.record(store), record)
-
-
-def write_memory_record(paths: TaskPaths, store: str, record: StoreRecord) -> None:
-    """Replace the record of an in-memory store; its task's locks must be held, as for `write_record`."""
-    _write(paths, paths.memory_record(store), record)
-
-
-def _read(path: Path) -> StoreRecord | None:
+def read_record(paths: TaskPaths, store: str, *, in_memory: bool = False) -> StoreRecord | None:
+    """Return the record of a store on disk, or that of an in-memory store from its last run; None if unreadable."""
+    path = paths.memory_record(store) if in_memory else paths.record(store)
     try:
         with about(path):
             return StoreRecord.model_validate_json(read_checked(path))
@@ -168,6 +149,7 @@ def _read(path: Path) -> StoreRecord | None:
         return None
 
 
-def _write(paths: TaskPaths, path: Path, record: StoreRecord) -> None:
+def write_record(paths: TaskPaths, store: str, record: StoreRecord, *, in_memory: bool = False) -> None:
+    """Write the record of a store, durably; its holder must still have the task's locks."""
     require_locks(paths)
-    write_checked(path, record.as_written())
+    write_checked(paths.memory_record(store) if in_memory else paths.record(store), record.as_written())

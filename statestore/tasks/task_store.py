@@ -43,10 +43,8 @@ from statestore.statedir.context import forget_mode, store_context
 from statestore.statedir.record import (
     ExpiryCursor,
     StoreRecord,
-    read_memory_record,
     read_record,
     seen_end,
-    write_memory_record,
     write_record,
 )
 from statestore.statedir.seal import break_seal, check_seal, forget_digests, seal
@@ -200,13 +198,11 @@ class TaskStore:
     @property
     def record(self) -> StoreRecord | None:
         """Its record; None if there is none."""
-        read = read_record if self.store.persistent else read_memory_record
-        return read(self._spec.paths, self._name)
+        return read_record(self._spec.paths, self._name, in_memory=not self.store.persistent)
 
     def write_record(self, record: StoreRecord) -> None:
         """Replace its record."""
-        write = write_record if self.store.persistent else write_memory_record
-        write(self._spec.paths, self._name, record)
+        write_record(self._spec.paths, self._name, record, in_memory=not self.store.persistent)
 
     def recover(self, log: LogRange, end: ChangelogEnd, cut: int | None, asked_ms: int) -> None:
         """Bring the store to the end of its changelog; rebuild it if it cannot be used as it is.

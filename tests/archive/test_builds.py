@@ -13,7 +13,6 @@ from statestore.archive.builds import (
     SegmentBlobs,
     create,
     expired_builds,
-    fetch_pieces,
     listed_builds,
     put_piece,
     read_key_range,
@@ -21,6 +20,7 @@ from statestore.archive.builds import (
     remove_build,
 )
 from statestore.archive.documents import to_document
+from statestore.archive.fetch import fetch_files
 from statestore.archive.layout import BuildDirectory, blob, build_directory
 from statestore.archive.manifest import SnapshotFile, StoredFile
 from statestore.archive.server_time import server_time_ms
@@ -134,15 +134,15 @@ def test_a_piece_is_fetched_only_with_the_bytes_of_its_digest(objects: ObjectSto
     assert (piece.bytes, piece.row_bytes) == (400, 7)
     wanted = SnapshotFile(path="0.arrow", bytes=piece.bytes, sha256=piece.sha256)
     came: list[int] = []
-    fetch_pieces(objects, BUILD, [wanted], tmp_path / "right", came.append)
+    fetch_files(objects, tmp_path / "right", [wanted], BUILD.piece, came.append)
     assert (tmp_path / "right" / "0.arrow").read_bytes() == b"rows" * 100
     assert sum(came) == 400
     for number, content in enumerate((b"rowS" * 100, b"rows" * 99)):
         objects.upload(BUILD.piece(piece.sha256), [content])
         with pytest.raises(SnapshotError, match=r"does not have the SHA-256|has 396 bytes"):
-            fetch_pieces(objects, BUILD, [wanted], tmp_path / f"wrong {number}", came.append)
+            fetch_files(objects, tmp_path / f"wrong {number}", [wanted], BUILD.piece, came.append)
     with pytest.raises(SnapshotError, match="does not exist"):
-        fetch_pieces(objects, OTHER, [wanted], tmp_path / "gone", came.append)
+        fetch_files(objects, tmp_path / "gone", [wanted], OTHER.piece, came.append)
 
 
 def test_a_build_is_listed_with_all_of_it_and_removed_with_nothing_left(objects: ObjectStore, tmp_path: Path) -> None:

@@ -12,9 +12,7 @@ from statestore.errors import LockedError
 from statestore.statedir.lock import locked
 from statestore.statedir.record import (
     StoreRecord,
-    read_memory_record,
     read_record,
-    write_memory_record,
     write_record,
 )
 from tests.records import recorded
@@ -29,19 +27,19 @@ def test_a_later_record_replaces_an_earlier_one_of_the_same_store_only(paths):
 
 def test_the_record_of_an_in_memory_store_is_another_than_that_of_a_store_on_disk(paths):
     write_record(paths, "s", recorded("disk", 1))
-    assert read_memory_record(paths, "s") is None
-    write_memory_record(paths, "s", recorded("memory", 1))
-    assert (read_record(paths, "s").topic_id, read_memory_record(paths, "s").topic_id) == ("disk", "memory")
-    assert read_memory_record(paths, "t") is None
+    assert read_record(paths, "s", in_memory=True) is None
+    write_record(paths, "s", recorded("memory", 1), in_memory=True)
+    assert (read_record(paths, "s").topic_id, read_record(paths, "s", in_memory=True).topic_id) == ("disk", "memory")
+    assert read_record(paths, "t", in_memory=True) is None
 
 
-@pytest.mark.parametrize("write", [write_record, write_memory_record])
-def test_given_a_lock_file_that_was_deleted_then_no_record_is_written(paths, write):
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_given_a_lock_file_that_was_deleted_then_no_record_is_written(paths, in_memory):
     with locked(paths):
         (paths.own_dir / "lock").unlink()
         with pytest.raises(LockedError):
-            write(paths, "s", recorded("id", 1))
-    assert read_record(paths, "s") is read_memory_record(paths, "s") is None
+            write_record(paths, "s", recorded("id", 1), in_memory=in_memory)
+    assert read_record(paths, "s") is read_record(paths, "s", in_memory=True) is None
 
 
 OF_A_LATER_VERSION = '{"schema_version": 2, "topic_id": "id", "caught_up_ms": 5}'

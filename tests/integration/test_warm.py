@@ -197,7 +197,7 @@ def test_an_archive_that_fails_meanwhile_is_done_without(pod: Pod, monkeypatch: 
     def fails(*_: object, **__: object) -> None:
         raise ArchiveUnavailableError("the archive does not answer")
 
-    monkeypatch.setattr("statestore.recovery.snapshot._lay", fails)  # no server fails at this moment alone
+    monkeypatch.setattr("statestore.recovery.snapshot.lay_snapshot", fails)  # no server fails at this moment alone
     rows = pod.warm(*ALL)["rows"]
     assert [(row["outcome"], row["mode"]) for row in rows] == [("warmed", "full")] * PARTITIONS
     pod.require_whole()

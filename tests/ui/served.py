@@ -48,6 +48,8 @@ class Served(NamedTuple):
         answer.raise_for_status()
         for run in answer.json()["dag_runs"]:
             one = f"{self.url}/api/v2/dags/{run['dag_id']}/dagRuns/{quote(run['dag_run_id'], safe='')}"
+            if run["state"] == "running":  # which Airflow does not delete
+                requests.patch(one, headers=headers, json={"state": "failed"}, timeout=60).raise_for_status()
             requests.delete(one, headers=headers, timeout=60).raise_for_status()
 
 

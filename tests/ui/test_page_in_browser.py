@@ -458,6 +458,20 @@ def test_a_finding_is_restored_with_the_keyboard_and_the_form_counts_the_stores(
     assert clipped(page) == []
 
 
+def test_work_that_was_killed_is_red_and_first(person, laid):
+    laid.verify([verify_row(0, Status.CORRUPT)], 1)
+    path = laid.task_progress("scheduled__x-01234567", first=0, next=40, end=100)
+    five_minutes_ago = time.time() - 300
+    os.utime(path, (five_minutes_ago, five_minutes_ago))
+    page = person.open()
+    stopped = page.get_by_role("alert")
+    expect(stopped).to_contain_text("process of shop stopped. No progress for 5 min, and Airflow has no run of it.")
+    first = page.get_by_role("region", name="What needs you first")
+    assert stopped.bounding_box()["y"] < first.bounding_box()["y"]
+    stopped.get_by_role("button", name="Start process of shop again").click()
+    expect(page.get_by_role("dialog").get_by_label("Application", exact=True)).to_have_value("shop")
+
+
 def at_step(api_server, run_id, task, state):
     """Write into Airflow's database what the scheduler writes when a run is at a step; no scheduler runs here."""
     (database,) = api_server.installation.airflow_dir.rglob("airflow.db")

@@ -4,7 +4,7 @@ import { dagId, overview, url, usePolled } from "./data.js";
 import { Panel } from "./panel.js";
 import { usePartition, usePartitions } from "./partitions.js";
 import { Ago, Badge, Drills, Notice, Since, h, many, number, useNow } from "./parts.js";
-import { Running, useRunning } from "./running.js";
+import { Running, Stopped, useRunning } from "./running.js";
 import { StartButton } from "./start-button.js";
 import { StartDialog } from "./start.js";
 import { LEVELS, Table, label, levelCount } from "./table.js";
@@ -59,6 +59,7 @@ export function StateStores() {
     data?.problems.map((problem) => h(Notice, { key: problem.path, title: problem.path }, problem.message)),
     data?.more_problems > 0 && h(Notice, { title: many(data.more_problems, "more file") }, "cannot be read."),
     data?.surveys?.map((survey) => h(Survey, { key: survey.run.report, survey, now })),
+    h(Stopped, { ...running, onStart }),
     stores && h(First, { data, set, now, onStart }),
     h(Running, running),
     stores && h(Applications, { data, filter, set, now, onStart }),

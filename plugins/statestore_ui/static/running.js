@@ -1,7 +1,8 @@
 // What is in progress now: restores, snapshots and runs of process with how far they are, and runs of the other DAGs.
 
 import { activeRuns, dagId, isOf, jobOf, progress, usePolled } from "./data.js";
-import { Bar, RunLink, duration, h, many, number, size } from "./parts.js";
+import { Bar, Notice, RunLink, duration, h, many, number, size } from "./parts.js";
+import { StartButton } from "./start-button.js";
 import { label } from "./table.js";
 
 const { useEffect, useMemo, useRef } = globalThis.React;
@@ -29,8 +30,24 @@ export function useRunning(onEnded) {
     const pieces = work.filter((each) => each.job === "restore" && each.silent_s < SILENT_S).flatMap((each) => each.pieces);
     return new Map(pieces.map((each) => [label(each), each]));
   }, [polled.data]);
-  return { work, runs, restoring, reload: () => (polled.reload(), active.reload()) };
+  return { work, runs, known: active.data !== null, restoring, reload: () => (polled.reload(), active.reload()) };
 }
+
+/** Work that was probably killed: it has made no progress for a while, and Airflow has no run for it. */
+export function Stopped({ work, runs, known, onStart }) {
+  const stopped = known ? work.filter((each) => each.silent_s >= SILENT_S && !runs.some((run) => isOf(each, run))) : [];
+  return stopped.map((each) => {
+    const application = each.pieces[0]?.application;
+    return h(
+      Notice,
+      { key: `${each.job} ${each.run}`, level: "bad", title: `${each.job} of ${application ?? "an unknown application"} stopped.` },
+      `No progress for ${duration(each.silent_s)}, and Airflow has no run of it. If no command does this work either, it was killed. Start it again: it continues where it stopped. `,
+      application && FORMS.includes(each.job) && h(StartButton, { row: { application, store: "", task: "-" }, name: each.job, small: true, title: `Start ${each.job} of ${application} again`, onStart }),
+    );
+  });
+}
+
+const FORMS = ["restore", "process"];
 
 export function Running({ work, runs }) {
   const told = (run) => work.some((each) => isOf(each, run));

@@ -10,6 +10,8 @@ from statestore_ui.partition_pages import Partition
 
 #: Forms of the page, in the order of their buttons.
 FORMS = ("restore", "verify", "process")
+#: Forms that are offered although nothing is wrong.
+_WITHOUT_NEED = frozenset(FORMS[1:])
 #: Findings that are sent, and store partitions that each of them names.
 MOST_FINDINGS, _MOST_NAMED = 12, 3
 _DETAIL = 300
@@ -33,12 +35,17 @@ def summaries(partitions: Iterable[Partition], unread: Mapping[str, int]) -> lis
                 "levels": {},
                 "statuses": {},
                 "verified_ms": None,
-                "starts": [],
+                "starts": set(),
+                "since": {},
             }
             summary = found[name] = {"application": name, **empty, "input_left": unread.get(name)}
         _count(summary, partition)
-        if (since_ms := partition.since_ms) is not None and partition.standing.level == _worst(summary):
-            summary["since_ms"] = min(since_ms, summary.get("since_ms", since_ms))
+        if (since_ms := partition.since_ms) is not None:
+            since, level = summary["since"], partition.standing.level
+            since[level] = min(since_ms, since.get(level, since_ms))
+    for summary in found.values():
+        summary["starts"] = [name for name in FORMS if name in summary["starts"]]
+        summary["since_ms"] = summary.pop("since").get(_worst(summary))
     return sorted(found.values(), key=_urgency)
 
 
@@ -58,10 +65,9 @@ def _count(summary: dict[str, Any], partition: Partition) -> None:
     levels[standing.level] = levels.get(standing.level, 0) + 1
     statuses[standing.word] = statuses.get(standing.word, 0) + 1
     summary["partitions"] += not partition.is_placeholder
-    offered = {*summary["starts"], *(FORMS[1:] if partition.starts is None else partition.starts)} - {"restore"}
-    if partition.button == "restore" or "restore" in summary["starts"]:
-        offered.add("restore")
-    summary["starts"] = [name for name in FORMS if name in offered]
+    if standing.button == "restore" and partition.button == "restore":
+        summary["starts"].add("restore")
+    summary["starts"].update(_WITHOUT_NEED if partition.starts is None else _WITHOUT_NEED & set(partition.starts))
     _count_jobs(summary, newest, standing)
 
 

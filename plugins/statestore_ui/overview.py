@@ -205,7 +205,9 @@ class _Reading:
         found += _failed_before_opening(processed.rows, {(one.application, one.task) for one in found})
         self._unread = _unread(processed.rows)
         since = self._since(found)
-        found = [one._replace(since_ms=since.get(one.key)) for one in found] if since else found
+        for number, one in enumerate(found if since else ()):
+            if one.standing.level in ("bad", "warn") and (since_ms := since.get(one.key)) is not None:
+                found[number] = one._replace(since_ms=since_ms)
         seen = {partition.application for partition in found}
         return [*found, *self._not_looked_at(seen), *self._never_run(seen)]
 

@@ -84,6 +84,14 @@ class History(NamedTuple):
         )
 
 
+def mistrusted(listed: Listed, generation: int) -> str:
+    """Return why a snapshot may hold the wrong rows, given the newest generation; empty if nothing shows that."""
+    if listed.suspect:
+        return "it is marked as suspect: it may hold wrong rows"
+    own = listed.name.generation
+    return "" if own == generation else f"it belongs to generation {own}, but generation {generation} has begun"
+
+
 def history(objects: ObjectStore, directory: StoreDirectory) -> History:
     """List the snapshots of one store partition."""
     return _history(directory, objects.entries(str(directory)))

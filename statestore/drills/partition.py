@@ -18,7 +18,7 @@ from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.objectives import RestoreObjectives
 from statestore.drills.row_digest import rows_sha256
 from statestore.drills.scratch import bytes_to_keep_free, require_apart
-from statestore.drills.standing import CLOCK_TOLERANCE_MS
+from statestore.drills.standing import missed_objective
 from statestore.drills.suite import suite_problem, suite_result
 from statestore.errors import DiskSpaceError, RetryError, StateStoreError, of_os_error
 from statestore.kafka.connection_pool import keep_connections
@@ -232,18 +232,7 @@ def _judged(
         return "failed", f"the restored store is {status}: {detail}"
     if (why := _not_compared(row, restored, contents)) is not None:
         return "unproven", f"restored, but not proven: {why}"
-    within, oldest = spec.objectives.restorable_within, spec.objectives.not_older_than
-    if within is not None and row.seconds * 1000 > within:
-        return "too slow", f"the restore took {row.seconds:.1f} s, the objective is {within / 1000:.1f} s"
-    age = row.snapshot_age_seconds
-    if oldest is not None and age is not None and age * 1000 < -CLOCK_TOLERANCE_MS:
-        return (
-            "unproven",
-            f"the snapshot is dated {-age:.0f} s in the future, so its age is unknown. Correct the clocks",
-        )
-    if oldest is not None and age is not None and age * 1000 > oldest:
-        return "too old", f"the snapshot was {age:.0f} s old, the objective is {oldest / 1000:.0f} s"
-    return "proven", ""
+    return missed_objective(row, spec.objectives) or ("proven", "")
 
 
 def _not_compared(row: DrillRow, restored: RestoreRow, contents: Contents | None) -> str | None:

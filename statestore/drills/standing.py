@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from statestore.clock import duration_text
 from statestore.definitions.objectives import RestoreObjectives
@@ -60,23 +60,35 @@ def standing_of(past: Past, objectives: RestoreObjectives, now_ms: int) -> tuple
         return "failed" if last.verdict == "failed" else "unproven", last.detail
     if objectives.suites and last.suite != "passed":
         return "unproven", "its last drill did not run its suite"
-    within, oldest, every = objectives.restorable_within, objectives.not_older_than, objectives.proven_every
-    if within is not None and last.seconds * 1000 > within:
-        return "too slow", f"the restore took {duration_text(last.seconds)}, the objective is {_text(within)}"
-    age = last.snapshot_age_seconds
-    if oldest is not None and age is not None and age * 1000 < -CLOCK_TOLERANCE_MS:
-        return (
-            "unproven",
-            f"the snapshot is dated {duration_text(-age)} in the future, so its age is unknown. {_CLOCKS}",
-        )
-    if oldest is not None and age is not None and age * 1000 > oldest:
-        return "too old", f"the snapshot was {duration_text(age)} old, the objective is {_text(oldest)}"
+    if (missed := missed_objective(last, objectives)) is not None:
+        return missed
+    every = objectives.proven_every
     since_ms = now_ms - (past.proven_ms or 0)
     if since_ms < -CLOCK_TOLERANCE_MS:
         return "unproven", f"the last proof is dated {_text(-since_ms)} in the future, so its age is unknown. {_CLOCKS}"
     if every is not None and since_ms > every:
         return "proven too long ago", f"the last proof is {_text(since_ms)} old, the objective is {_text(every)}"
     return "proven", ""
+
+
+def missed_objective(
+    row: DrillRow, objectives: RestoreObjectives
+) -> tuple[Literal["too slow", "too old", "unproven"], str] | None:
+    """Return the objective that a proven restore misses, by its duration and by its snapshot; None if it meets all."""
+    within, oldest = objectives.restorable_within, objectives.not_older_than
+    if within is not None and row.seconds * 1000 > within:
+        return "too slow", f"the restore took {duration_text(row.seconds)}, the objective is {_text(within)}"
+    age = row.snapshot_age_seconds
+    if oldest is None or age is None:
+        return None
+    if age * 1000 < -CLOCK_TOLERANCE_MS:
+        return (
+            "unproven",
+            f"the snapshot is dated {duration_text(-age)} in the future, so its age is unknown. {_CLOCKS}",
+        )
+    if age * 1000 > oldest:
+        return "too old", f"the snapshot was {duration_text(age)} old, the objective is {_text(oldest)}"
+    return None
 
 
 def row_standing(row: DrillRow, past: Past, objectives: RestoreObjectives, now_ms: int) -> DrillRow:

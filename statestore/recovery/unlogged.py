@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from statestore import kill_switch
 from statestore.archive.grown_from import beginning, continuing
 from statestore.archive.manifest import Manifest
-from statestore.archive.snapshots import history, read_snapshot
+from statestore.archive.snapshots import history, mistrusted, read_snapshot
 from statestore.changelog import brokers_clock
 from statestore.errors import InputError, LockedError, SnapshotError, StateStoreError, StoreCorruptedError
 from statestore.partition.facts import NO_LOG
@@ -162,10 +162,7 @@ def _chosen(spec: RestoreSpec, last: LastCommit) -> Iterator[_Chosen]:
         snapshot = read_snapshot(named.objects, named.listed)
         if differing := unlike(store, snapshot):
             raise InputError(f"{store.store_partition}: snapshot {name} is {differing}")
-        against = "it is marked as suspect: it may hold wrong rows" if named.listed.suspect else ""
-        if named.listed.name.generation != named.generation:
-            against = f"it belongs to generation {named.listed.name.generation}, but {named.generation} has begun"
-        yield _Chosen(snapshot, _lacks(store, snapshot, last), against)
+        yield _Chosen(snapshot, _lacks(store, snapshot, last), mistrusted(named.listed, named.generation))
         return
     objects = store.snapshot_archive.open()
     found = history(objects, snapshot_directory(store))

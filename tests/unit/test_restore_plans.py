@@ -54,7 +54,7 @@ from statestore.recovery.disk_space import (
 )
 from statestore.recovery.full import store_logs
 from statestore.recovery.planning import plan_restore, range_count
-from statestore.recovery.sources import all_sources, parts
+from statestore.recovery.sources import all_sources
 from statestore.recovery.sources.snapshot import SOURCE as SNAPSHOT_SOURCE
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.staging import BuildPlan, OffsetRange, Staging
@@ -285,7 +285,7 @@ def test_offsets_that_other_nodes_have_read_are_told(store, world, monkeypatch, 
         asked.append((store, logs))
         return builds.pop(0), []
 
-    monkeypatch.setattr(parts, "builds_there", builds_there)
+    monkeypatch.setattr("statestore.recovery.sources.parts.builds_there", builds_there)
     damaged(world)
     monkeypatch.setattr(deciding, "_archive_facts", lambda *_: ArchiveFacts())
     archive = ArchiveSpec(url=f"file://{tmp_path}/archive", cluster="cluster", node_local=True)

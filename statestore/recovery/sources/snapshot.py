@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from statestore.archive.snapshots import mistrusted
 from statestore.errors import InputError, SnapshotError, StateStoreError, StoreBehindLogStartError, StoreCorruptedError
 from statestore.partition.facts import UNASKED, Candidate, Facts, NamedSnapshot, Open, Question, of_log
 from statestore.partition.plan import Need, Offer, Refusal, Request
@@ -97,14 +98,9 @@ def _named(facts: Facts, need: Need, request: Request, named: NamedSnapshot) -> 
                 "give its rows again. Build the store elsewhere with mode as-of and the same snapshot"
             )
         )
-    against = candidate.refused
+    against = mistrusted(named.listed, named.generation) or candidate.refused
     if against is None and not _covers(need, candidate):
         against = "it lacks some of what the log has lost"
-    if named.listed.suspect:
-        against = "it is marked as suspect: it may hold wrong rows"
-    elif named.listed.name.generation != named.generation:
-        own = named.listed.name.generation
-        against = f"it belongs to generation {own}, but generation {named.generation} has begun"
     if against and not request.accept_loss:
         return Refusal(
             InputError(

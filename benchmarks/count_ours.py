@@ -22,7 +22,6 @@ from statestore_jobs.planning import prepare, task_specs
 from benchmarks.counting import Command, CountingRun, CountingSystem
 from benchmarks.registered import register
 from statestore.config import load_settings
-from statestore.kafka.topics import Topics
 from statestore.metastore.metastore import Metastore
 from statestore.model import changelog_topic
 from statestore.reports import ProcessReport, ProcessRow, read_report
@@ -130,7 +129,7 @@ def _nothing() -> None:
 def main(started: Path) -> int:
     """Process everything for the only application of the environment's catalogue; return the exit code."""
     settings = load_settings()
-    topics, metastore = Topics(settings.bootstrap_servers), Metastore.of(settings)
+    topics, metastore = settings.cluster.topics, Metastore.of(settings)
     (entry,) = metastore.require_running().catalogue.applications.values()
     prepare(topics, metastore, [entry])
     specs = task_specs(settings, topics, entry.definition)

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from benchmarks.process_input import Input, delete_topic, group_offsets
 from demo.processes import Processes, ServiceError, ServiceProcess, wait_until
 from statestore.changelog.reader import ChangelogReader
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.model import TopicPartition
 
 _RUN_S = 900
@@ -158,12 +158,12 @@ class _Commits:
 
 def _check(run: CountingRun, changelog: str, counts_are: str) -> None:
     """Compare the last committed count of every key with the input."""
-    ranges = Topics(run.input.servers).log_ranges(
+    ranges = Cluster(run.input.servers).topics.log_ranges(
         TopicPartition(changelog, partition) for _, partition in run.input.partitions
     )
     batches = []
     for partition, log in ranges.items():
-        with ChangelogReader(run.input.servers, partition) as reader:
+        with ChangelogReader(Cluster(run.input.servers), partition) as reader:
             batches += list(reader.read(log.start, log.last_stable))
     table = pa.Table.from_batches(batches)
     counts = _integers(table["value"].combine_chunks()) if counts_are == "int64" else _json(table["value"])

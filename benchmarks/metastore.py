@@ -19,6 +19,7 @@ from benchmarks.metastore_writers import submit_from
 from benchmarks.process_input import Broker, warm_up
 from demo.kafka_jars import check_disk
 from demo.processes import Processes, ServiceError
+from statestore.kafka.cluster import Cluster
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.command_topic import CommandRecord, CommandTopic
 from statestore.metastore.metastore import Metastore
@@ -50,7 +51,7 @@ class MeasuredTopic(NamedTuple):
 
     def view(self, *, backup: bool) -> float:
         """Return the seconds of a reader's first look."""
-        metastore = Metastore(self.servers, SERVICE, self.backup if backup else None)
+        metastore = Metastore(Cluster(self.servers), SERVICE, self.backup if backup else None)
         started = time.perf_counter()
         view = metastore.view()
         seconds = time.perf_counter() - started
@@ -65,7 +66,7 @@ class MeasuredTopic(NamedTuple):
 
     def records(self) -> list[CommandRecord]:
         """Return all records of the topic."""
-        topic = CommandTopic(self.servers, SERVICE)
+        topic = CommandTopic(Cluster(self.servers), SERVICE)
         log = topic.ends()
         return topic.read(log.start, log.last_stable)
 
@@ -90,12 +91,12 @@ class MeasuredTopic(NamedTuple):
 def rebuilds(servers: str, scratch: Path, rounds: int) -> list[Result]:
     """Measure readers of the whole log, and of the same log compacted."""
     commands = Commands()
-    CommandTopic(servers, SERVICE).ensure()
+    CommandTopic(Cluster(servers), SERVICE).ensure()
     fill(servers, SERVICE, commands.take(COMMANDS))
     topic = MeasuredTopic(servers, commands.catalogue, scratch / "backup")
     topic.view(backup=True)
     results = measure([topic.cases(_REBUILD)], rounds)
-    compacted = Metastore(servers, SERVICE, topic.backup).compact().view.catalogue
+    compacted = Metastore(Cluster(servers), SERVICE, topic.backup).compact().view.catalogue
     commands = Commands(compacted)
     fill(servers, SERVICE, commands.take(TAIL))
     topic = topic._replace(expected=commands.catalogue)

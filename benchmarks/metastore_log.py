@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing
 from itertools import cycle
 
 from statestore.definitions.application import ApplicationDefinition
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.writer import TransactionalWriter
 from statestore.metastore.catalogue import Catalogue, Rebuild
 from statestore.metastore.command_topic import CommandTopic
@@ -79,10 +80,10 @@ class Commands:
 
 def fill(servers: str, service_id: str, commands: Iterable[Command]) -> None:
     """Write commands that are known to fit into the service's topic, without the protocol's rereading."""
-    partition = CommandTopic(servers, service_id).partition
+    partition = CommandTopic(Cluster(servers), service_id).partition
     with ExitStack() as stack:
         writers = [
-            stack.enter_context(closing(TransactionalWriter(servers, f"fill-{service_id}-{number}")))
+            stack.enter_context(closing(TransactionalWriter(Cluster(servers), f"fill-{service_id}-{number}")))
             for number in range(_WRITERS)
         ]
         for writer in writers:

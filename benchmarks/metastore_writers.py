@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from demo.processes import Processes, ServiceError, wait_until
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import MetastoreContendedError
+from statestore.kafka.cluster import Cluster
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.commands import PutApplication
 from statestore.metastore.metastore import Metastore
@@ -62,7 +63,7 @@ class WriterOrder(BaseModel):
     @property
     def metastore(self) -> Metastore:
         """The metastore, as an installation has it."""
-        return Metastore(self.servers, self.service_id, self.directory / "backup")
+        return Metastore(Cluster(self.servers), self.service_id, self.directory / "backup")
 
 
 class Latencies(NamedTuple):

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from demo.kafka import Kafka
 from demo.processes import ServiceError, wait_until
 from statestore.kafka.client import client_config, until_answered
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.model import TopicPartition as LogPartition
 
 KEY_BYTES = 16
@@ -114,7 +114,7 @@ def produce_input(servers: str, topic: str, partitions: int, records: int, keys:
     ServiceError
         If the topic does not hold as many records afterwards.
     """
-    topics = Topics(servers)
+    topics = Cluster(servers).topics
     topics.create(topic, partitions, {"retention.ms": "-1"})
     wait_until(lambda: topics.describe([topic]), 30, f"topic {topic} to be there")
     source = random.Random(7)

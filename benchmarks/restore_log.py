@@ -20,7 +20,7 @@ from benchmarks.process_input import BATCH, batching_producer
 from demo.processes import ServiceError, wait_until
 from statestore.changelog.topic_settings import changelog_config
 from statestore.definitions.store import StoreDefinition
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.model import StoreFormat, TopicPartition, changelog_topic
 
 STORE = "s"
@@ -150,7 +150,7 @@ def fill(
     rows = _Rows(shape)
     last = rows.last()
     log = Log(servers, application, shape, len(last), 0)
-    topics, name = Topics(servers), topic or log.topic
+    topics, name = Cluster(servers).topics, topic or log.topic
     config = {**changelog_config(shape.store), **_NEVER_COMPACTED}
     for made, settings in ((log.input, {"retention.ms": "-1"}), (name, config)):
         topics.create(made, shape.partitions, settings)

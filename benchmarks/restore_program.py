@@ -31,7 +31,8 @@ from statestore.changelog.reader import ChangelogReader
 from statestore.compiled.loops import load_kept
 from statestore.config import Settings
 from statestore.definitions.store import StoreDefinition
-from statestore.kafka.topics import Topic, Topics
+from statestore.kafka.cluster import Cluster
+from statestore.kafka.topics import Topic
 from statestore.model import TaskId, changelog_topic
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.recovery.catch_up import find_correction
@@ -40,7 +41,6 @@ from statestore.recovery.spec import RestoreSpec
 from statestore.reports import RestoreRow, Status, VerifyRow
 from statestore.requests.restore import Mode, RestoreRequest
 from statestore.verification.check import verify, verify_many
-from statestore.verification.gathering import Cluster
 from statestore.verification.options import VerifyOptions
 
 S = TypeVar("S")
@@ -87,16 +87,15 @@ class Done(NamedTuple):
 def specs_of(order: Order) -> list[StorePartitionSpec]:
     """One spec for each store partition, the stores of a task together."""
     names = [changelog_topic(order.application, store.name) for store in order.stores]
-    topics = Topics(order.servers).describe(names)
+    topics = Cluster(order.servers).topics.describe(names)
     return [
         StorePartitionSpec(
             application=order.application,
             task=TaskId(0, partition),
             store=store,
             changelog=_changelog(topics[name]),
-            bootstrap_servers=order.servers,
+            cluster=Cluster(order.servers, _KAFKA_TIMEOUT_S),
             state_dir=order.state_dir,
-            kafka_timeout_s=_KAFKA_TIMEOUT_S,
             archive=order.archive,
         )
         for partition in range(order.partitions)
@@ -149,8 +148,8 @@ def _with_peak(work: Callable[[S], M], piece: S) -> tuple[M, Done]:
 
 def drain_partition(spec: StorePartitionSpec) -> Done:
     """Read a store partition's changelog and throw it away."""
-    log = Topics(spec.bootstrap_servers, spec.kafka_timeout_s).log_ranges([spec.partition])[spec.partition]
-    with ChangelogReader(spec.bootstrap_servers, spec.partition) as reader:
+    log = spec.cluster.topics.log_ranges([spec.partition])[spec.partition]
+    with ChangelogReader(spec.cluster, spec.partition) as reader:
         return _done(sum(batch.num_rows for batch in reader.read(log.start, log.last_stable)), None)
 
 
@@ -171,7 +170,7 @@ def compare_in_key_order(spec: StorePartitionSpec) -> Done:
 
 def prove_partition(spec: StorePartitionSpec) -> Done:
     """Find the tail that corrects a store partition that was left open; nothing is replayed."""
-    cluster = Cluster(spec.bootstrap_servers, spec.kafka_timeout_s)
+    cluster = spec.cluster
     found, log = find_correction(_restore_spec(spec), cluster)
     if found is None or log is None:
         raise ServiceError(f"{spec.store_partition} was to be corrected by a tail of its log")

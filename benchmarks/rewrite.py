@@ -23,7 +23,7 @@ from benchmarks.restore_shapes import BASE
 from benchmarks.rewrite_program import RepartitionOrder
 from demo.kafka_jars import check_disk
 from demo.processes import Processes, ServiceError
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.model import changelog_topic
 from statestore.statedir.paths import OWN_DIRECTORY
 
@@ -47,7 +47,7 @@ class Rewrites:
     def __init__(self, processes: Processes, scratch: Path, state_dir: Path, log: Log) -> None:
         self._processes, self._scratch, self._state_dir, self._log = processes, scratch, state_dir, log
         self._number = 0
-        Topics(log.servers).create(self._input, INTO, {"retention.ms": "-1"})
+        Cluster(log.servers).topics.create(self._input, INTO, {"retention.ms": "-1"})
 
     @property
     def _input(self) -> str:

@@ -28,7 +28,7 @@ from benchmarks.snapshot_restore import CORES
 from demo.processes import Processes, ServiceError, wait_until
 from statestore.archive.archive import ArchiveSpec
 from statestore.config import load_settings
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.metastore.metastore import Metastore
 from statestore.reports import ProcessRow
 from statestore.tasks import ProcessorContext, Record, ValueAndTimestamp
@@ -70,7 +70,7 @@ def measure_publishing(
     processes: Processes, scratch: Path, servers: str, archive: ArchiveSpec, runs: int | None
 ) -> list[Result]:
     """Measure the runs of an application, one by one, behind one that fills its stores."""
-    topics, source = Topics(servers), "published-in"
+    topics, source = Cluster(servers).topics, "published-in"
     topics.create(source, _PARTITIONS, {"retention.ms": "-1"})
     wait_until(lambda: topics.describe([source]), 30, f"topic {source} to be there")
     names = np.random.default_rng(7).bytes(_KEY_BYTES * _KEYS)
@@ -148,7 +148,7 @@ def _one_run(processes: Processes, scratch: Path, application: _Application, rec
 def main(result: Path) -> None:
     """Process everything for the only application of the environment's catalogue, and write the rows of its tasks."""
     settings = load_settings()
-    topics, metastore = Topics(settings.bootstrap_servers), Metastore.of(settings)
+    topics, metastore = settings.cluster.topics, Metastore.of(settings)
     (entry,) = metastore.require_running().catalogue.applications.values()
     prepare(topics, metastore, [entry])
     specs = task_specs(settings, topics, entry.definition)

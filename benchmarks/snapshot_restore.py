@@ -21,7 +21,7 @@ from benchmarks.restore_run import RestoringRun, RestoringSystem, measured
 from demo.processes import Processes, ServiceError
 from statestore.archive.archive import ArchiveSpec, archive_spec
 from statestore.config import Settings
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.recovery.snapshot_building import SnapshotSpec, snapshot_from_log
 
 CORES = 2
@@ -39,7 +39,7 @@ Archives = Mapping[str, ArchiveSpec]
 
 def archives_of(servers: str, urls: Mapping[str, str]) -> dict[str, ArchiveSpec]:
     """Return the archives for this broker's cluster, by the system's name."""
-    found = {name: archive_spec(url, _TIMEOUT_S, Topics(servers)) for name, url in urls.items()}
+    found = {name: archive_spec(url, _TIMEOUT_S, Cluster(servers).topics) for name, url in urls.items()}
     return {name: spec for name, spec in found.items() if spec is not None}
 
 

@@ -24,7 +24,7 @@ from benchmarks.counting import Command
 from benchmarks.restore_program import Order, specs_of
 from benchmarks.validate_memory import JVM, PYTHON, PeakMemory
 from demo.processes import ServiceError
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 
 
 class ValidationOutcome(BaseModel):
@@ -90,7 +90,7 @@ def validate(order: Order, spark: SparkSession, docs: Path) -> ValidationOutcome
     suite = load_suite(f"{order.application}.{store.name}", [store.kind.replace("-", "_")])
     with PeakMemory() as memory:
         started = time.perf_counter()
-        with compared_frames(spark, Topics(order.servers), specs_of(order)) as frames:
+        with compared_frames(spark, Cluster(order.servers).topics, specs_of(order)) as frames:
             if isinstance(frames, NoFrames):
                 raise ServiceError(f"store {store.name} could not be compared: {frames.why}")
             read = time.perf_counter()

@@ -16,7 +16,7 @@ from benchmarks.registered import register
 from benchmarks.restore_run import seconds_of
 from demo.processes import Processes, ServiceError
 from statestore import clock
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.tasks import ProcessorContext, Record
 
 #: Each key has one row in each store.
@@ -39,7 +39,7 @@ class SmallStores:
 
     def __init__(self, processes: Processes, servers: str, scratch: Path) -> None:
         self._processes, self._scratch = processes, scratch
-        Topics(servers).create(_INPUT, _PARTITIONS, {"retention.ms": "-1"})
+        Cluster(servers).topics.create(_INPUT, _PARTITIONS, {"retention.ms": "-1"})
         self._environment = {
             **register(servers, _definition()),
             "STATESTORE_BOOTSTRAP_SERVERS": servers,

@@ -19,7 +19,7 @@ from statestore.changelog.topic_settings import changelog_config
 from statestore.definitions.store import StoreDefinition
 from statestore.durable import read_checked, write_checked
 from statestore.kafka.client import client_config
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.model import StoreFormat, StorePartition, TaskId, changelog_topic
 from statestore.statedir.paths import TaskPaths
 
@@ -72,7 +72,7 @@ def _copy(source: str, target: str) -> None:
 
 
 def _fill(servers: str, names: list[str], partitions: int) -> None:
-    topics = Topics(servers, _TIMEOUT_S)
+    topics = Cluster(servers, _TIMEOUT_S).topics
     for name in names:
         topics.create(name, partitions, {**changelog_config(stores(1)[0]), **_SMALL_INDEX})
     wait_until(lambda: len(topics.describe(names)) == len(names), _TIMEOUT_S, "the changelog topics to be there")

@@ -26,7 +26,7 @@ from statestore.archive.layout import time_ordered_uuid
 from statestore.archive.snapshots import history, read_snapshot
 from statestore.archive.upload import commit
 from statestore.config import load_settings
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.metastore.metastore import Metastore
 from statestore.objects.store import ObjectStore
 from statestore.partition.generations import snapshot_directory
@@ -75,7 +75,7 @@ def measure_job(processes: Processes, scratch: Path, order: Order, rounds: int) 
     order
         Names the fleet's stores and how many tasks they have.
     """
-    archive = archive_spec(f"file://{scratch}/archive", _TIMEOUT_S, Topics(order.servers))
+    archive = archive_spec(f"file://{scratch}/archive", _TIMEOUT_S, Cluster(order.servers).topics)
     assert archive is not None
     one_directory = _environment(order, scratch)
     _archive(order.model_copy(update={"archive": archive}), archive)
@@ -103,7 +103,7 @@ def measure_job(processes: Processes, scratch: Path, order: Order, rounds: int) 
 
 
 def _environment(order: Order, scratch: Path) -> dict[str, str]:
-    Topics(order.servers).create(_INPUT, order.partitions, {})
+    Cluster(order.servers).topics.create(_INPUT, order.partitions, {})
     definition = {
         "name": order.application,
         "input_topic": _INPUT,

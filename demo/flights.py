@@ -23,7 +23,7 @@ from pydantic import BaseModel
 from statestore.durable import write_durably
 from statestore.errors import InputError, KafkaUnavailableError
 from statestore.kafka.client import client_config, translate
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 
 INPUT_TOPIC = "flights"
 OUTPUT_TOPIC = "aircraft-delays"
@@ -95,7 +95,7 @@ def produce_flights(
     on_progress
         Called now and then with the records produced and their total.
     """
-    topics = Topics(bootstrap_servers)
+    topics = Cluster(bootstrap_servers).topics
     topics.create(INPUT_TOPIC, PARTITIONS, {"retention.ms": "-1"})
     topics.create(OUTPUT_TOPIC, PARTITIONS, {"cleanup.policy": "compact"})
     table = read_flights()

@@ -16,8 +16,8 @@ from demo.installation import Installation
 from demo.processes import Processes, ServiceProcess, wait_until
 from statestore.definitions.application import ApplicationDefinition
 from statestore.drills.keys import KEY_FILE, write_key_pair
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.groups import ConsumerGroup
-from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition, changelog_topic
 from statestore.reports import DrillReport, ProcessReport, read_report
 
@@ -36,7 +36,7 @@ class Machine:
     def __init__(self, installation: Installation, bootstrap_servers: str, application: ApplicationDefinition) -> None:
         self._installation = installation
         self._servers = bootstrap_servers
-        self._topics = Topics(bootstrap_servers)
+        self._topics = Cluster(bootstrap_servers).topics
         self._application = application
         self._directory = installation.root / "machine"
 
@@ -90,7 +90,7 @@ class Machine:
 
     def records_read(self) -> int:
         """Return how many input records the application has processed, by the offsets that it has committed."""
-        with ConsumerGroup(self._servers, self._application.name) as group:
+        with ConsumerGroup(Cluster(self._servers), self._application.name) as group:
             found = [group.committed(TopicPartition(INPUT_TOPIC, number)) for number in range(PARTITIONS)]
         return sum(offset.next_offset for offset in found if offset is not None)
 

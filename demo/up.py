@@ -21,6 +21,7 @@ from demo.processes import Processes, running, stop_run
 from demo.registering import register
 from statestore.durable import write_atomically
 from statestore.errors import StateStoreError
+from statestore.kafka.cluster import Cluster
 from statestore.metastore.metastore import Metastore
 
 APPLICATION = "flight-delays"
@@ -82,7 +83,7 @@ def up() -> int:
 def _register(processes: Processes, installation: Installation, servers: str) -> None:
     """Register the sample application, unless the catalogue has it: somebody may have changed it since."""
     try:
-        if APPLICATION in Metastore(servers, "default").view().catalogue.applications:
+        if APPLICATION in Metastore(Cluster(servers), "default").view().catalogue.applications:
             return
         console.print("Applying the demo's definition ...")
         console.print(register(processes, installation, servers), markup=False)

@@ -7,8 +7,9 @@ archive's credentials are never passed on: every process reads them from files t
 from __future__ import annotations
 
 import os
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -18,6 +19,9 @@ from statestore.errors import InputError
 from statestore.model import Name
 from statestore.objects.path import Location
 from statestore.private_config import read_kafka_config
+
+if TYPE_CHECKING:
+    from statestore.kafka.cluster import Cluster
 
 S = TypeVar("S", bound=BaseSettings)
 
@@ -179,6 +183,13 @@ class Settings(Directories, StateDirectory):
         if (problem := short_grace(hours)) is not None:
             raise ValueError(problem)
         return hours
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """The Kafka cluster; nothing is connected yet."""
+        from statestore.kafka.cluster import Cluster  # DAG files, which are parsed every few seconds, need none
+
+        return Cluster(self.bootstrap_servers, self.kafka_timeout_s)
 
     def required_archive(self) -> str:
         """Return the archive's URL.

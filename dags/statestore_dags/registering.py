@@ -83,7 +83,6 @@ def apply_definitions(
 
 def _work(text: str, pin: str | None = None) -> _Work:
     """Plan by the catalogue of a pin, or of now."""
-    from statestore.kafka.topics import Topics
     from statestore.metastore.apply import plan_definitions, require_own_topic
     from statestore.metastore.claims import require_own
     from statestore.metastore.definition_files import parse_definitions
@@ -93,7 +92,7 @@ def _work(text: str, pin: str | None = None) -> _Work:
     definitions = parse_definitions(text, "the form")
     active_environment().require(definitions)
     settings = load_settings()
-    topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
+    topics = settings.cluster.topics
     metastore = Metastore.of(settings)
     view = metastore.require_running() if pin is None else metastore.pinned(Pin.parse(pin))
     require_own_topic(topics, settings.service_id)

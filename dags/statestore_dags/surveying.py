@@ -32,8 +32,7 @@ def survey_cluster(dag: Any = None, dag_run: Any = None, run_id: Any = None, ti:
         settings = load_settings()
         path = report_path(location(settings.reports_dir), dag.dag_id, run_id)
         request = SurveyRequest(
-            settings.bootstrap_servers,
-            settings.kafka_timeout_s,
+            settings.cluster,
             settings.archive,
             settings.archive_timeout_s,
             settings.reports_dir,

@@ -24,7 +24,6 @@ from statestore.drills.run import DrillRun, EvidenceKeeper, run_drills
 from statestore.drills.scratch import drill_scratch, require_apart
 from statestore.environments import KafkaStreamsApplication
 from statestore.errors import InputError
-from statestore.kafka.topics import Topics
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definition_files import select
 from statestore.metastore.metastore import Metastore
@@ -42,7 +41,7 @@ _AT_ONCE = 64
 def run(request: DrillRequest, settings: Settings, catalogue: Catalogue, run_id: str) -> DrillReport:
     """Choose store partitions on the driver, drill them in Spark tasks, and keep the evidence on the driver."""
     started_ms = clock.now_ms()
-    topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
+    topics = settings.cluster.topics
     applications = select(catalogue.definitions(), request.applications, request.stores)
     stores = store_partition_specs(settings, topics, applications, request.stores, request.partitions)
     if not stores:

@@ -126,7 +126,7 @@ def gone_before(topics: Topics, logs: Mapping[TopicPartition, LogRange], *, by_t
     if not cut:
         return {}
     [topic] = {partition.topic for partition in cut}
-    config, now_ms = topics.topic_configs([topic])[topic], brokers_clock.now_ms(topics)
+    config, now_ms = topics.topic_configs([topic])[topic], brokers_clock.now_ms(topics.cluster)
     return {
         partition.partition: gone_before_ms(start, config, by_time=by_time, now_ms=now_ms)
         for partition, start in cut.items()

@@ -272,7 +272,7 @@ def _logs(
 ) -> tuple[dict[TopicPartition, int | None], dict[TopicPartition, LogRange], dict[int, int]]:
     """Return what the stores have committed, their logs, and by partition where these end for them."""
     committed = {spec.partition: reading.committed for spec, reading in zip(specs, readings, strict=True)}
-    logs = _stable_logs(topics, committed, specs[0].kafka_timeout_s)
+    logs = _stable_logs(topics, committed)
     return committed, logs, {log.partition: log_end(committed[log], found) for log, found in logs.items()}
 
 
@@ -344,15 +344,13 @@ def _sizes(store: DataFrame) -> dict[int, Size]:
     return sizes
 
 
-def _stable_logs(
-    topics: Topics, committed: dict[TopicPartition, int | None], timeout_s: float
-) -> dict[TopicPartition, LogRange]:
+def _stable_logs(topics: Topics, committed: dict[TopicPartition, int | None]) -> dict[TopicPartition, LogRange]:
     """Return the logs' ends once all that the stores have committed can be read.
 
     Kafka confirms a commit before the transaction's markers are in the log, so the last stable offset may follow a
     little later than the store.
     """
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + topics.cluster.timeout_s
     while True:
         logs = topics.log_ranges(committed)
         pending = [log for log, found in logs.items() if _is_pending(committed[log], found)]

@@ -47,7 +47,7 @@ def run(request: ProcessRequest, settings: Settings, catalogue: Catalogue, run_i
     """Plan on the driver, process in Spark tasks."""
     started = clock.now_ms()
     selected = select(catalogue.definitions(), request.applications)
-    topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
+    topics = settings.cluster.topics
     applications, failed = _prepared(request, settings, catalogue, topics, selected)
     archive = archive_of(settings, topics)
     spark = spark_session("process")
@@ -112,7 +112,7 @@ def _prepared(
             local = settings.node_local_state
             prepare(topics, metastore, [entry], claims, state_dir=settings.state_dir, node_local=local)
             if not request.resume_from_position:  # then a person has deleted them
-                refresh_offsets(topics, application, settings.kafka_timeout_s)
+                refresh_offsets(topics, application)
             prepared.append(application)
         except StateStoreError as error:
             failed[application.name] = error
@@ -149,7 +149,7 @@ def _set_of(
     settings: Settings, archive: ArchiveSpec, application: ApplicationDefinition, rows: Sequence[ProcessRow]
 ) -> SnapshotSetRow | None:
     own = [row for row in rows if row.application == application.name]
-    return set_after_run(application, own, archive, settings.bootstrap_servers, settings.kafka_timeout_s)
+    return set_after_run(application, own, archive, settings.cluster)
 
 
 def try_again(report: JobReport) -> str | None:
@@ -200,7 +200,7 @@ def _forget_processed(settings: Settings, topics: Topics, application: Applicati
     if not partitions:
         return
     try:
-        with ConsumerGroup(settings.bootstrap_servers, application.name, settings.kafka_timeout_s) as group:
+        with ConsumerGroup(settings.cluster, application.name) as group:
             found = {partition: group.committed(partition) for partition in partitions}
         topics.delete_records({partition: offset.next_offset for partition, offset in found.items() if offset})
     except StateStoreError as error:  # the next run deletes them; this one has done its work

@@ -39,7 +39,7 @@ def run(
     """Plan on the driver, restore in Spark tasks. Every store partition is verified again before it is touched."""
     started = clock.now_ms()
     request = request.model_copy(update={"accept_loss": request.accept_loss or settings.accept_loss})
-    topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
+    topics = settings.cluster.topics
     stores = _chosen(request, settings, catalogue.definitions(), topics)
     shared_dir = None if settings.node_local_state else settings.state_dir
     return _shown(without_definition.restore_in_spark(stores, request, settings, run_id, started, shared_dir))

@@ -12,7 +12,6 @@ from statestore import clock
 from statestore.archive.archive import archive_of
 from statestore.config import Settings
 from statestore.discovery.partitions import store_partition_specs
-from statestore.kafka.topics import Topics
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definition_files import select
 from statestore.recovery.run import require_as_many_as_tasks
@@ -28,7 +27,7 @@ def run(request: SnapshotRequest, settings: Settings, catalogue: Catalogue, run_
     """Plan on the driver, build and publish in Spark tasks."""
     started = clock.now_ms()
     settings.required_archive()
-    topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
+    topics = settings.cluster.topics
     applications = select(catalogue.definitions(), request.applications, request.stores)
     if not request.applications:
         applications = from_their_logs(applications)

@@ -106,7 +106,7 @@ class TailCheck(BaseModel):
 def find_record(tail: Tail) -> TailCheck:
     """Look for a record: markers of transactions and compaction holes take offsets, too."""
     spec = tail.spec
-    with ChangelogReader(spec.bootstrap_servers, spec.partition, stall_timeout_s=spec.kafka_timeout_s) as reader:
+    with ChangelogReader(spec.cluster, spec.partition) as reader:
         return TailCheck(found=next(reader.read_messages(tail.start, tail.end), None) is not None)
 
 
@@ -199,7 +199,7 @@ _OPTIONS = {Copy.DISK: _disk_options, Copy.SNAPSHOT: _snapshot_options}
 def log_frame(spark: SparkSession, specs: Sequence[StorePartitionSpec], **options: str) -> DataFrame:
     """Rows of the changelog as the store would have them, and deletes as rows without a value."""
     given = {
-        "bootstrap_servers": specs[0].bootstrap_servers,
+        "bootstrap_servers": specs[0].cluster.servers,
         "topic": specs[0].partition.topic,
         "partitions": _listed(specs),
         "tombstones": "true",

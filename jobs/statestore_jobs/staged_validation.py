@@ -10,7 +10,6 @@ def main() -> None:
     """Run the suite that the request in the first file names, and write the result into the second."""
     from statestore_expectations.suites import suite_of
 
-    from statestore.kafka.topics import Topics
     from statestore.rewrite.staged_validation import StagedStores, SuiteRun
     from statestore_jobs.entry import exit_with_parent, spark_session
     from statestore_jobs.sources.register import register
@@ -23,7 +22,7 @@ def main() -> None:
     spark = spark_session("validate-staged")
     register(spark)
     spark.conf.set("spark.sql.adaptive.enabled", "false")
-    topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
+    topics = settings.cluster.topics
     judge = Judge(spark, topics, request.run_id, settings.data_docs_dir, settings.reports_dir)
     found = judge.store(request.application, request.stores, suite_of(request.application.name, store))
     result = SuiteRun(store=found.store, retry="" if found.retry is None else str(found.retry))

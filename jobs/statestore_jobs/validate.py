@@ -97,7 +97,7 @@ def run(request: ValidateRequest, settings: Settings, catalogue: Catalogue, run_
         If no store could be judged, and each may be later.
     """
     started = clock.now_ms()
-    topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
+    topics = settings.cluster.topics
     definitions = catalogue.definitions()
     specs, replaced, failed, undefined = _chosen(request, settings, definitions, topics)
     if failed and not specs:

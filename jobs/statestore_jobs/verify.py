@@ -16,7 +16,6 @@ from statestore.config import Settings
 from statestore.discovery.partitions import failed_stores, select_store_partitions, task_counts
 from statestore.environments import KafkaStreamsApplication
 from statestore.errors import StateStoreError
-from statestore.kafka.topics import Topics
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.definition_files import select
 from statestore.partition.grouping import by_task, in_order
@@ -47,7 +46,7 @@ def run(request: VerifyRequest, settings: Settings, catalogue: Catalogue, run_id
     started = clock.now_ms()
     options = VerifyOptions.of(request, started, run_bytes=settings.restore_run_bytes)
     applications = select(catalogue.definitions(), request.applications, request.stores)
-    topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
+    topics = settings.cluster.topics
     selected = select_store_partitions(
         settings, topics, applications, request.stores, request.partitions, leftovers=True
     )

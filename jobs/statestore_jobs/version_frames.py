@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from statestore.errors import StoreCorruptedError
-from statestore.kafka.topics import LogRange, Topics
+from statestore.kafka.topics import LogRange
 from statestore.model import TopicPartition
 from statestore.partition.spec import StorePartitionSpec
 from statestore.stores.versioned import RawVersion
@@ -143,7 +143,7 @@ def _rows(piece: Piece) -> Iterator[_Row]:
     from statestore.verification.contents import compare_versions
 
     spec, partition = piece.spec, piece.spec.task.partition
-    topics = Topics(spec.bootstrap_servers, spec.kafka_timeout_s)
+    topics = spec.cluster.topics
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(TemporaryDirectory(prefix="statestore-versions-")))
         stored: Iterator[tuple[bytes, list[RawVersion]]] = iter(())

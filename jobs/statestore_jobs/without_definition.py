@@ -32,6 +32,7 @@ from statestore.drills.run import DrillRun, run_drills
 from statestore.drills.scratch import require_apart
 from statestore.environments import FILE, KafkaStreamsApplication
 from statestore.errors import InputError, StateStoreError, UnsharedStateError, of_os_error
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.topics import Topics
 from statestore.partition.spec import StorePartitionSpec
 from statestore.partition.verdict import locked
@@ -188,11 +189,12 @@ def _selection(
             "state.dir of the application at this path on the machines of the driver and of all executors, or correct "
             f"state_dir in the file of {FILE}"
         )
-    servers = application.bootstrap_servers or settings.bootstrap_servers
-    topics = Topics(servers, settings.kafka_timeout_s)
+    own = application.bootstrap_servers
+    cluster = Cluster(own, settings.kafka_timeout_s) if own else settings.cluster
+    topics = cluster.topics
     archive = archive_spec(settings.archive, settings.archive_timeout_s, topics)
     selection = PartitionSelection(
-        where=Where(servers, application.state_dir, settings.kafka_timeout_s),
+        where=Where(cluster, application.state_dir),
         applications=request.applications,
         stores=request.stores,
         numbers=request.partitions,

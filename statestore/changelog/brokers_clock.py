@@ -14,13 +14,14 @@ from __future__ import annotations
 import logging
 import os
 import time
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
 from statestore import clock
 from statestore.errors import KafkaUnavailableError, StateStoreError
-from statestore.kafka.client import client_config, make_client, translate
+from statestore.kafka.client import translate
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.topics import APPEND_TIME, TIMESTAMP_TYPE, Topics, has_append_time
 from statestore.model import TopicPartition
 
@@ -84,19 +85,7 @@ class _Measured(NamedTuple):
 _measured: dict[tuple[int, str], _Measured] = {}
 
 
-class Brokers(Protocol):
-    """Access to a cluster, as each specification has it."""
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """Kafka brokers."""
-
-    @property
-    def kafka_timeout_s(self) -> float:
-        """Deadline of one request."""
-
-
-def now_ms(brokers: Brokers) -> int:
+def now_ms(cluster: Cluster) -> int:
     """Return the brokers' time, in ms since the epoch.
 
     The result may be earlier than the brokers' clock by as long as one request takes.
@@ -106,12 +95,12 @@ def now_ms(brokers: Brokers) -> int:
     KafkaUnavailableError
         If no broker answers in time, and their clock was not measured before.
     """
-    key = (os.getpid(), brokers.bootstrap_servers)
+    key = (os.getpid(), cluster.servers)
     known = _measured.get(key)
     if known is not None and known.is_current():
         return known.now_ms()
     try:
-        found = _ask(brokers.bootstrap_servers, brokers.kafka_timeout_s)
+        found = _ask(cluster)
     except KafkaUnavailableError:
         if known is None:
             raise
@@ -120,18 +109,18 @@ def now_ms(brokers: Brokers) -> int:
     return found.brokers_ms
 
 
-def is_exact(brokers: Brokers) -> bool:
+def is_exact(cluster: Cluster) -> bool:
     """Return whether the last result of `now_ms` is the brokers' time. If not, that time may be later."""
-    known = _measured.get((os.getpid(), brokers.bootstrap_servers))
+    known = _measured.get((os.getpid(), cluster.servers))
     return known is not None and known.is_exact
 
 
-def _ask(servers: str, timeout_s: float) -> _Answer:
-    topics = Topics(servers, timeout_s)
+def _ask(cluster: Cluster) -> _Answer:
+    topics = cluster.topics
     try:
         if TOPIC not in topics.describe([TOPIC]):
             topics.create(TOPIC, 1, CONFIG)
-        appended_ms = _append(servers, timeout_s)
+        appended_ms = _append(cluster)
     except StateStoreError as error:
         if not _is_refusal(error):
             raise
@@ -149,15 +138,15 @@ def _ask(servers: str, timeout_s: float) -> _Answer:
     return _Answer(found_ms, False)
 
 
-def _append(servers: str, timeout_s: float) -> int | None:
+def _append(cluster: Cluster) -> int | None:
     """Write a record, and return when a broker appended it (ms); None if the topic has the writers' times."""
     delivered: list[tuple[KafkaError | None, Message]] = []
-    producer = make_client(Producer, client_config(servers, **{"linger.ms": 0, "acks": 1}))
+    producer = cluster.client(Producer, **{"linger.ms": 0, "acks": 1})
     producer.produce(TOPIC, b"", partition=0, on_delivery=lambda error, message: delivered.append((error, message)))
-    producer.flush(timeout_s)
+    producer.flush(cluster.timeout_s)
     doing = f"reading the brokers' clock from topic {TOPIC}"
     if not delivered:
-        raise KafkaUnavailableError(f"{doing}: no answer within {timeout_s:g} s; check that the brokers are up")
+        raise KafkaUnavailableError(f"{doing}: no answer within {cluster.timeout_s:g} s; check that the brokers are up")
     error, message = delivered[0]
     if error is not None:
         raise translate(error, doing) from KafkaException(error)

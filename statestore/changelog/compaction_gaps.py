@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from statestore.kafka.client import client_config
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.partition_fetcher import PartitionFetcher
 from statestore.kafka.record_batch import split
-from statestore.kafka.secure_connection import can_fetch
 from statestore.model import TopicPartition
 
 
 def holes(
-    bootstrap_servers: str,
+    cluster: Cluster,
     partition: TopicPartition,
     start: int,
     end: int,
-    stall_timeout_s: float,
     *,
     enough: int | None = None,
 ) -> int | None:
@@ -40,10 +38,10 @@ def holes(
     StoreBehindLogStartError
         If the log begins behind `start`.
     """
-    if not can_fetch(client_config(bootstrap_servers)):
+    if not cluster.can_fetch:
         return None
     found, position = 0, start
-    fetcher = PartitionFetcher(bootstrap_servers, partition, read_committed=False, stall_timeout_s=stall_timeout_s)
+    fetcher = PartitionFetcher(cluster, partition, read_committed=False)
     with closing(fetcher):
         while position < end and (enough is None or found < enough):
             fetched = fetcher.fetch(position, end)

@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from statestore.kafka.client import client_config
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.epoch_ends import EpochEnd, ask_epoch_ends
-from statestore.kafka.secure_connection import can_fetch
-from statestore.kafka.topics import LogRange, LogStart, Topics
+from statestore.kafka.topics import LogRange, LogStart
 from statestore.kafka.validating_consumer import refused_positions
 from statestore.model import TopicPartition
 
@@ -62,9 +61,7 @@ class LogComparison(NamedTuple):
     detail: str = ""
 
 
-def last_epochs(
-    bootstrap_servers: str, ends: Mapping[TopicPartition, LogEnd], stall_timeout_s: float
-) -> dict[TopicPartition, LogEnd]:
+def last_epochs(cluster: Cluster, ends: Mapping[TopicPartition, LogEnd]) -> dict[TopicPartition, LogEnd]:
     """Return ends of logs with the epochs of the last records before them.
 
     Brokers name an end with the epoch of the leader that answers, which may have written nothing yet. If it never
@@ -73,19 +70,15 @@ def last_epochs(
 
     Parameters
     ----------
-    bootstrap_servers
-        Kafka brokers.
     ends
         Offsets, not above the high watermark, with the epochs in which leaders named them (`LogRange.epoch`).
-    stall_timeout_s
-        Give up when for so long no partition got any further.
 
     Raises
     ------
     TopicMismatchError
         If there is no such partition.
     KafkaUnavailableError
-        If nothing came for `stall_timeout_s`, or access is refused.
+        If nothing came within the deadline, or access is refused.
     """
     found = {partition: LastEpoch(end) for partition, end in ends.items()}
     first = {partition: epoch for partition, last in found.items() if (epoch := last.asks()) is not None}
@@ -94,14 +87,12 @@ def last_epochs(
         found[partition].take(answered)
         return found[partition].asks()
 
-    if first and can_fetch(client_config(bootstrap_servers)):
-        ask_epoch_ends(bootstrap_servers, first, take, stall_timeout_s)
+    if first and cluster.can_fetch:
+        ask_epoch_ends(cluster, first, take)
     return {partition: last.end for partition, last in found.items()}
 
 
-def log_ends(
-    bootstrap_servers: str, logs: Mapping[TopicPartition, LogRange], stall_timeout_s: float
-) -> dict[TopicPartition, LogEnd]:
+def log_ends(cluster: Cluster, logs: Mapping[TopicPartition, LogRange]) -> dict[TopicPartition, LogEnd]:
     """Return where logs end for read-committed readers, as `last_epochs` does; those without an epoch are left out.
 
     Raises
@@ -110,12 +101,10 @@ def log_ends(
         As `last_epochs`.
     """
     ends = {at: LogEnd(log.last_stable, log.epoch) for at, log in logs.items() if log.epoch is not None}
-    return last_epochs(bootstrap_servers, ends, stall_timeout_s) if ends else {}
+    return last_epochs(cluster, ends) if ends else {}
 
 
-def compare_ends(
-    bootstrap_servers: str, seen: Mapping[TopicPartition, LogEnd], stall_timeout_s: float
-) -> dict[TopicPartition, LogComparison]:
+def compare_ends(cluster: Cluster, seen: Mapping[TopicPartition, LogEnd]) -> dict[TopicPartition, LogComparison]:
     """Compare logs with where they were seen to end: thousands in one go.
 
     CUT is certain: below the offset a newer epoch begins than was seen there, or the log ends. So is INTACT: the log
@@ -135,33 +124,29 @@ def compare_ends(
 
     Parameters
     ----------
-    bootstrap_servers
-        Kafka brokers.
     seen
         What `last_epochs` returned when the logs were seen.
-    stall_timeout_s
-        Give up when for so long no partition got any further.
 
     Raises
     ------
     TopicMismatchError
         If there is no such partition.
     KafkaUnavailableError
-        If nothing came for `stall_timeout_s`, or access is refused.
+        If nothing came within the deadline, or access is refused.
     """
     found = {partition: LogComparison(Continuity.INTACT) for partition, end in seen.items() if not end.offset}
     asked = {partition: end for partition, end in seen.items() if end.offset}
     if not asked:
         return found
-    topics = Topics(bootstrap_servers, stall_timeout_s)
-    if not can_fetch(client_config(bootstrap_servers)):
+    topics = cluster.topics
+    if not cluster.can_fetch:
         topics.log_starts(asked)  # where a topic is not there, a consumer would wait for it
-        refused = refused_positions(bootstrap_servers, asked, stall_timeout_s)
+        refused = refused_positions(cluster, asked)
         logs = topics.log_ranges(refused)
         return found | {partition: validated(end, logs.get(partition)) for partition, end in asked.items()}
     answered: dict[TopicPartition, EpochEnd] = {}
     epochs = {partition: end.epoch for partition, end in asked.items()}
-    ask_epoch_ends(bootstrap_servers, epochs, answered.__setitem__, stall_timeout_s)
+    ask_epoch_ends(cluster, epochs, answered.__setitem__)
     # After that: a start that moves in between cannot make unknown epochs look known.
     starts = topics.log_starts(asked)
     return found | {

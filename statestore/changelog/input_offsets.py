@@ -18,6 +18,7 @@ from statestore.formats import commit_metadata, input_offset
 from statestore.formats.commit_metadata import CommitMetadata, Stamp
 from statestore.formats.input_offset import CLAIM_KEY, InputOffset
 from statestore.formats.offsets import offset_key
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.groups import GroupOffset, committed_offsets
 from statestore.kafka.reader import LogReader
 from statestore.kafka.topics import LogRange, Topic, Topics
@@ -132,9 +133,7 @@ def _latest(one: CommitMetadata, other: CommitMetadata) -> CommitMetadata:
     return CommitMetadata(max(one.partition_time, other.partition_time), times)
 
 
-def read_kept(
-    bootstrap_servers: str, where: TopicPartition, log: LogRange, partition: TopicPartition, timeout_s: float
-) -> InputOffset | None:
+def read_kept(cluster: Cluster, where: TopicPartition, log: LogRange, partition: TopicPartition) -> InputOffset | None:
     """Return the last committed record of an input partition, or None.
 
     Parameters
@@ -151,21 +150,20 @@ def read_kept(
     LogCorruptedError
         If the record cannot be read.
     """
-    found = last_record(bootstrap_servers, where, log, offset_key(partition), timeout_s)
+    found = last_record(cluster, where, log, offset_key(partition))
     return None if found is None else _decoded(where, found.offset, found.value)
 
 
 def last_record(
-    bootstrap_servers: str,
+    cluster: Cluster,
     where: TopicPartition,
     log: LogRange,
     key: bytes,
-    timeout_s: float,
     *,
     read_committed: bool = True,
 ) -> FoundRecord | None:
     """Return the last record of a key before the last stable offset, or None. The end of the log is read first."""
-    with LogReader(bootstrap_servers, where, read_committed=read_committed, stall_timeout_s=timeout_s) as reader:
+    with LogReader(cluster, where, read_committed=read_committed) as reader:
         for start, end in looks_back(log):
             found = [
                 FoundRecord(offset, value)
@@ -213,7 +211,7 @@ def offsets_topics(topics: Topics, application: str, read: Iterable[str]) -> dic
 
 
 def kept_offsets(
-    topics: Topics, found: Mapping[str, OffsetsTopic], partitions: Iterable[TopicPartition], timeout_s: float
+    topics: Topics, found: Mapping[str, OffsetsTopic], partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, InputOffset]:
     """Return the records of input partitions; those without one, or with one of a former input topic, are left out.
 
@@ -224,10 +222,7 @@ def kept_offsets(
     """
     places = {partition: TopicPartition(found[partition.topic].topic, partition.partition) for partition in partitions}
     logs = topics.log_ranges(places.values())
-    read = {
-        partition: read_kept(topics.bootstrap_servers, where, logs[where], partition, timeout_s)
-        for partition, where in places.items()
-    }
+    read = {partition: read_kept(topics.cluster, where, logs[where], partition) for partition, where in places.items()}
     return {
         partition: kept
         for partition, kept in read.items()
@@ -235,9 +230,7 @@ def kept_offsets(
     }
 
 
-def input_offsets(
-    topics: Topics, application: str, read: Iterable[str], timeout_s: float
-) -> dict[TopicPartition, GroupOffset]:
+def input_offsets(topics: Topics, application: str, read: Iterable[str]) -> dict[TopicPartition, GroupOffset]:
     """Return where an application continues in each partition of its input, with stream times as metadata.
 
     Without topics of input offsets, as of a Kafka Streams application, these are the group's offsets.
@@ -250,7 +243,7 @@ def input_offsets(
     found = offsets_topics(topics, application, read)
     result = {
         where: its
-        for where, its in committed_offsets(topics.bootstrap_servers, application, timeout_s).items()
+        for where, its in committed_offsets(topics.cluster, application).items()
         if where.topic not in found or of_topic(its, found[where.topic].input.topic_id) is not None
     }
     unconfirmed = [
@@ -259,7 +252,7 @@ def input_offsets(
         for partition in topic.partitions
         if not is_confirmed(result.get(partition), topic.topic_id)
     ]
-    kept = kept_offsets(topics, found, unconfirmed, timeout_s)
+    kept = kept_offsets(topics, found, unconfirmed)
     for partition in unconfirmed:
         its = continuation(result.get(partition), kept.get(partition), found[partition.topic].topic_id)
         if its is not None:
@@ -270,13 +263,12 @@ def input_offsets(
 def has_offsets(topics: Topics, topic: Topic) -> bool:
     """Return whether a topic of input offsets has, or had, any record besides its application's claim."""
     places = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
-    servers, timeout_s = topics.bootstrap_servers, topics.kafka_timeout_s
     for where, log in topics.log_ranges(places).items():
         if log.start > 0:
             return True
         if log.high_watermark == 0:
             continue
-        with LogReader(servers, where, read_committed=False, stall_timeout_s=timeout_s) as reader:
+        with LogReader(topics.cluster, where, read_committed=False) as reader:
             batches = reader.read(log.start, log.high_watermark)
             if any(key != CLAIM_KEY for batch in batches for key in batch.column(0).to_pylist()):
                 return True
@@ -296,9 +288,7 @@ def offset_record(where: TopicPartition, partition: TopicPartition, kept: InputO
     return OffsetRecord(where, offset_key(partition), kept.encode(), clock.now_ms())
 
 
-def keep_offsets(
-    topics: Topics, application: str, offsets: Mapping[TopicPartition, GroupOffset], timeout_s: float
-) -> None:
+def keep_offsets(topics: Topics, application: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
     """Write the records of an application's first offsets, which no task has committed.
 
     Where a topic of input offsets does not exist, the first run of the application records the group's offset.
@@ -306,7 +296,7 @@ def keep_offsets(
     found = offsets_topics(topics, application, {where.topic for where in offsets})
     if not found:
         return
-    with closing(RecordWriter(topics.bootstrap_servers, application, timeout_s, None)) as writer:
+    with closing(RecordWriter(topics.cluster, application, None)) as writer:
         for where, committed in offsets.items():
             if (topic := found.get(where.topic)) is not None:
                 times = commit_metadata.decode(committed.metadata)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from statestore.changelog.reader import ChangelogReader
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.topics import LogRange
 from statestore.model import TopicPartition
 
@@ -20,12 +21,10 @@ def looks_back(log: LogRange) -> Iterator[tuple[int, int]]:
         end, look = start, look * _LONGER
 
 
-def last_position(
-    bootstrap_servers: str, where: TopicPartition, log: LogRange, timeout_s: float
-) -> dict[TopicPartition, int]:
+def last_position(cluster: Cluster, where: TopicPartition, log: LogRange) -> dict[TopicPartition, int]:
     """Return the position in the headers of the last committed record; empty if it has none, or there is no record."""
     for start, end in looks_back(log):
-        with ChangelogReader(bootstrap_servers, where, stall_timeout_s=timeout_s) as reader:
+        with ChangelogReader(cluster, where) as reader:
             if any([batch.num_rows for batch in reader.read(start, end)]):
                 return reader.position
     return {}

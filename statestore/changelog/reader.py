@@ -11,10 +11,9 @@ from statestore.changelog.foreign_headers import ForeignHeaders
 from statestore.changelog.header_positions import HeaderPositions
 from statestore.changelog.stored_values import stored_batch, stored_columns
 from statestore.formats.value_format import ValueFormat
-from statestore.kafka.client import client_config
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.reader import LogReader
 from statestore.kafka.record_columns import DecodedRecords
-from statestore.kafka.secure_connection import can_fetch
 from statestore.model import TopicPartition
 
 
@@ -23,7 +22,7 @@ class ChangelogReader(LogReader):
 
     Parameters
     ----------
-    bootstrap_servers, partition, read_committed, stall_timeout_s
+    cluster, partition, read_committed
         As of `LogReader`.
     watch_headers
         Tell whether records have other headers than those of positions.
@@ -31,14 +30,13 @@ class ChangelogReader(LogReader):
 
     def __init__(
         self,
-        bootstrap_servers: str,
+        cluster: Cluster,
         partition: TopicPartition,
         *,
         read_committed: bool = True,
-        stall_timeout_s: float = 30.0,
         watch_headers: bool = False,
     ) -> None:
-        super().__init__(bootstrap_servers, partition, read_committed=read_committed, stall_timeout_s=stall_timeout_s)
+        super().__init__(cluster, partition, read_committed=read_committed)
         self._positions = HeaderPositions()
         self._keeps_headers = False
         self._foreign = ForeignHeaders() if watch_headers else None
@@ -96,7 +94,7 @@ class ChangelogReader(LogReader):
         Under `read_committed`, and where the brokers can be asked for record batches (`can_fetch`). Otherwise aborted
         records are left out as in `read`.
         """
-        if not can_fetch(client_config(self._servers)):
+        if not self._cluster.can_fetch:
             yield from ((batch, True) for batch in self.read(start, end, values))
             return
 

@@ -64,7 +64,6 @@ def clone(
     from statestore.archive.archive import archive_spec
     from statestore.cli import local_processes as local
     from statestore.cli.repartition_selection import clone_spec
-    from statestore.kafka.topics import Topics
     from statestore.rewrite.clone_offsets import reads_from as where_to_begin
     from statestore.rewrite.cut import fetched_stores, find_cut, require_same_input
     from statestore.rewrite.repartition import repartition
@@ -76,7 +75,7 @@ def clone(
     if asked.definitions is not None or asked.service is None:
         raise InputError("--definitions: the catalogue must know the new changelogs, so the definitions must be in it")
     options.require_writable(json=json)
-    topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
+    topics = asked.where.cluster.topics
     where = archive_spec(archive, archive_timeout_s, topics)
     assert where is not None, "an archive was named"
     (source,) = asked.applications

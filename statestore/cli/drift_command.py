@@ -50,7 +50,7 @@ def drift(
     how = {Remedy.REPAIR: "--repair will: ", Remedy.ASK: "--repair asks, then will: ", Remedy.BY_HAND: "manual: "}
     options.require_writable(json=json)
     topics, metastore = service.topics, service.metastore
-    where = Where(service.bootstrap_servers, state_dir.absolute(), service.kafka_timeout_s)
+    where = Where(service.cluster, state_dir.absolute())
 
     snapshots = archive_spec(archive, archive_timeout_s, topics)
 

@@ -85,7 +85,6 @@ def drill(
     from statestore.drills.run import DrillRun, run_drills
     from statestore.drills.scratch import drill_scratch, require_apart
     from statestore.drills.standing import exit_code
-    from statestore.kafka.topics import Topics
     from statestore.metrics.export import export_report
 
     started_ms = clock.now_ms()
@@ -95,7 +94,7 @@ def drill(
     require_apart(place, asked.where.state_dir)
     evidence = _evidence(asked, evidence_dir)
     said = read_objectives(objectives)
-    topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
+    topics = asked.where.cluster.topics
     where = archive_of_stores(archive, archive_timeout_s, topics)
     chosen, stores, others = stores_to_drill(replace(asked, archive=where), topics, place)
     how = DrillRun(

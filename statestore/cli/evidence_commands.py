@@ -66,7 +66,7 @@ def _verified(
     chain = Chain(evidence_place(None if reports_dir is None else location(reports_dir), evidence_dir), application)
     if head is not None:
         return _Verified(application, chain.verify(keys, Head.parse(head)), Head.parse(head), "the option --head")
-    metastore = Metastore(options.servers_of(bootstrap_servers), service_id, timeout_s=kafka_timeout_s)
+    metastore = Metastore(options.cluster_of(bootstrap_servers, kafka_timeout_s), service_id)
     recorded = recorded_head(metastore.view().catalogue, application)
     if not recorded.length:
         raise InputError(

@@ -49,12 +49,11 @@ def suggest(
     The store may be in use. The command starts a local Spark session.
     """
     from statestore.cli.selection import choose
-    from statestore.kafka.topics import Topics
 
     require_extra("validate", "statestore expectations suggest")
     if out is not None:
         _require_new(out)
-    topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
+    topics = asked.where.cluster.topics
     specs = _specs(choose(asked.naming([name]), topics), StoreSelector.parse(name))
     suite = _suggested(specs)
     if out is None:

@@ -22,6 +22,7 @@ from statestore.objects.path import Location, ObjectPath, location
 if TYPE_CHECKING:
     from statestore.cli.selection import PartitionSelection
     from statestore.cli.service import Service
+    from statestore.kafka.cluster import Cluster
 
 #: A directory, or a URL of object storage.
 _PLACE = "DIRECTORY|URL"
@@ -272,6 +273,13 @@ def servers_of(said: str | None) -> str:
     raise InputError("--bootstrap-servers: expected host:port of Kafka's brokers, or STATESTORE_BOOTSTRAP_SERVERS")
 
 
+def cluster_of(bootstrap_servers: str | None, kafka_timeout_s: float) -> Cluster:
+    """Return the cluster of the options."""
+    from statestore.kafka.cluster import Cluster
+
+    return Cluster(servers_of(bootstrap_servers), kafka_timeout_s)
+
+
 def _service(
     *,
     bootstrap_servers: Servers = None,
@@ -291,7 +299,7 @@ def _service(
     backup = None if metastore_backup is None else location(metastore_backup)
     if backup is None and reports_dir is not None:
         backup = default_path(location(reports_dir), service_id)
-    return Service(servers_of(bootstrap_servers), service_id, backup, kafka_timeout_s)
+    return Service(cluster_of(bootstrap_servers, kafka_timeout_s), service_id, backup)
 
 
 def _asked(
@@ -314,16 +322,16 @@ def _asked(
 ) -> PartitionSelection:
     from statestore.cli.selection import PartitionSelection, Where
 
-    servers = servers_of(bootstrap_servers)
+    service = _service(
+        bootstrap_servers=bootstrap_servers,
+        service_id=service_id,
+        metastore_backup=metastore_backup,
+        reports_dir=reports_dir,
+        kafka_timeout_s=kafka_timeout_s,
+    )
     return PartitionSelection(
-        where=Where(servers, state_dir, kafka_timeout_s),
-        service=_service(
-            bootstrap_servers=servers,
-            service_id=service_id,
-            metastore_backup=metastore_backup,
-            reports_dir=reports_dir,
-            kafka_timeout_s=kafka_timeout_s,
-        ),
+        where=Where(service.cluster, state_dir),
+        service=service,
         reports_dir=None if reports_dir is None else location(reports_dir),
         definitions=definitions,
         applications=tuple(application or ()),

@@ -102,14 +102,13 @@ def read(
     from statestore.cli.selection import choose
     from statestore.cli.store_rows import Serdes, history_from, read_rows
     from statestore.cli.tables import table
-    from statestore.kafka.topics import Topics
     from statestore.statedir.lock import locked
 
     options.require_writable(json=json)
     times = _Times.of(time_from, time_to, as_of, history=history)
     if key is not None and (key_from is not None or key_to is not None):
         raise InputError("KEY, --key-from, --key-to: expected a key or a range of keys, found both")
-    topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
+    topics = asked.where.cluster.topics
     chosen = choose(asked.naming([name]), topics)
     wanted = StoreSelector.parse(name)
     chosen.require_free()

@@ -173,7 +173,7 @@ def clone_spec(
             cut.found.uuid,
             elsewhere,
             pairs[0].target if same else None,
-            clone_offsets(topics, asked.where.kafka_timeout_s, cut, CloneInput(to, pairs, same, reads_from)),
+            clone_offsets(topics, cut, CloneInput(to, pairs, same, reads_from)),
         ),
     )
     return spec, _adopter(asked, to)

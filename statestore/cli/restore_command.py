@@ -62,7 +62,6 @@ def restore(
     from statestore.cli import restore_selection as restoring
     from statestore.cli.archives import archive_of_stores
     from statestore.cli.selection import choose
-    from statestore.kafka.topics import Topics
     from statestore.metrics.export import export_report
     from statestore.recovery.disk_space import require_disk_for_all
     from statestore.recovery.run import restore_specs, run_restore
@@ -86,7 +85,7 @@ def restore(
     # A plan is no result: nothing else reads it.
     reports_dir = None if request.dry_run else asked.reports_dir
     options.require_writable(json=json, reports_dir=reports_dir)
-    topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
+    topics = asked.where.cluster.topics
     where = archive_of_stores(archive, archive_timeout_s, topics)
     chosen = choose(replace(asked, archive=where, leftovers=True), topics, certain=True)
     chosen.say_left_out()
@@ -146,11 +145,10 @@ def _replaced(
     from statestore.cli import restore_selection as restoring
     from statestore.cli import rollback as rolling_back
     from statestore.cli.selection import choose
-    from statestore.kafka.topics import Topics
 
     named = rollback or release or []
     options.require_writable(json=json)
-    topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
+    topics = asked.where.cluster.topics
     chosen = choose(asked.naming(named), topics, certain=True)
     specs = rolling_back.stores_replaced(chosen, [StoreSelector.parse(name) for name in named])
     rows: Sequence[RollbackRow | ReleaseRow]

@@ -81,7 +81,6 @@ def reseed(
     """
     from statestore.archive.archive import archive_spec
     from statestore.cli.selection import choose
-    from statestore.kafka.topics import Topics
     from statestore.rewrite.reseed import ReseedSpec
     from statestore.rewrite.reseed import reseed as reseeding
 
@@ -91,7 +90,7 @@ def reseed(
         raise InputError("--definitions: the catalogue must know the new changelog, so the definition must be in it")
     options.require_writable(json=json)
     options.require_stores_here()
-    topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
+    topics = asked.where.cluster.topics
     where = archive_spec(archive, archive_timeout_s, topics)
     chosen = choose(replace(asked, archive=where), topics, certain=True)
     stores = _stores(chosen, asked.stores[0].partition(":")[0])
@@ -165,7 +164,6 @@ def repartition(
     from statestore.cli import local_processes as local
     from statestore.cli.repartition_selection import repartition_spec
     from statestore.cli.selection import choose
-    from statestore.kafka.topics import Topics
     from statestore.rewrite.repartition import repartition as repartitioning
 
     if len(asked.applications) != 1 or asked.partitions:
@@ -174,7 +172,7 @@ def repartition(
         raise InputError("--definitions: the catalogue must know the new changelogs, so the definitions must be in it")
     options.require_writable(json=json)
     options.require_stores_here()
-    topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
+    topics = asked.where.cluster.topics
     where = archive_spec(archive, archive_timeout_s, topics)
     chosen = choose(replace(asked, archive=where), topics, certain=True)
     chosen.require_free()

@@ -23,6 +23,7 @@ from statestore.discovery.partitions import FailedStore, discovered_specs, faile
 from statestore.discovery.shapes_file import read_shapes, with_shapes
 from statestore.discovery.store import NOT_JUDGED, DiscoveredStore
 from statestore.errors import InputError, LockedError, UnknownApplicationError, UnknownStoreError, of_os_error
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.topics import Topics
 from statestore.metastore.claims import require_own
 from statestore.metastore.definition_files import load_definitions
@@ -35,9 +36,8 @@ from statestore.statedir.lock import is_writable
 class Where(NamedTuple):
     """Where Kafka and the state are."""
 
-    bootstrap_servers: str
+    cluster: Cluster
     state_dir: Path
-    kafka_timeout_s: float = 30.0
 
 
 @dataclass(frozen=True)

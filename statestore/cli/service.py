@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from statestore.errors import InputError, MetastoreDegradedError
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.topics import Topics
 from statestore.metastore.metastore import Metastore
 from statestore.metastore.view import Health, Pin, View
@@ -23,20 +24,19 @@ class Service:
         The command topic's backup; None: there is none.
     """
 
-    bootstrap_servers: str
+    cluster: Cluster
     service_id: str = "default"
     backup: Location | None = None
-    kafka_timeout_s: float = 30.0
 
     @cached_property
     def metastore(self) -> Metastore:
         """The metastore; nothing is read yet."""
-        return Metastore(self.bootstrap_servers, self.service_id, self.backup, self.kafka_timeout_s)
+        return Metastore(self.cluster, self.service_id, self.backup)
 
     @cached_property
     def topics(self) -> Topics:
         """Kafka client for topics."""
-        return Topics(self.bootstrap_servers, self.kafka_timeout_s)
+        return self.cluster.topics
 
     def view(self, at: str | None = None) -> View:
         """Read the catalogue, and say on standard error if there is more in the command topic than could be read.

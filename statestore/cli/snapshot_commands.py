@@ -101,11 +101,10 @@ def reinstate(
     from statestore.archive.snapshots import read_snapshot
     from statestore.cli import restore_selection as restoring
     from statestore.cli.selection import choose
-    from statestore.kafka.topics import Topics
     from statestore.partition.reinstating import reinstate as make_store
     from statestore.recovery.snapshot import find_snapshot
 
-    topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
+    topics = asked.where.cluster.topics
     where = archive_spec(archive, archive_timeout_s, topics)
     stores = restoring.stores_to_restore(choose(asked, topics), topics, elsewhere=True)
     for found in _snapshots(archive, archive_timeout_s):
@@ -156,7 +155,6 @@ def create(
     from statestore.cli import tables
     from statestore.cli.archives import archive_of_stores
     from statestore.cli.selection import choose
-    from statestore.kafka.topics import Topics
     from statestore.metrics.export import export_report
     from statestore.recovery.snapshot_run import from_their_logs, run_snapshots
     from statestore.reports import ArchivedRow
@@ -164,7 +162,7 @@ def create(
 
     started_ms = clock.now_ms()
     options.require_writable(json=json, reports_dir=asked.reports_dir)
-    topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
+    topics = asked.where.cluster.topics
     where = archive_of_stores(archive, archive_timeout_s, topics)
     assert where is not None
     asked = asked.naming(names or ())
@@ -326,18 +324,17 @@ def clean(
     """Remove snapshots that are not needed. Pinned snapshots, and data that a changelog has lost, are kept."""
     from statestore.archive.archive import archive_spec
     from statestore.archive.cleanup import retention_of
-    from statestore.kafka.topics import Topics
     from statestore.recovery.archive_cleanup import clean_archive
 
     options.require_writable(json=json)
     if not no_writers and (problem := short_grace(grace_hours)) is not None:
         raise InputError(f"--grace-hours: {problem}. If nothing uses the archive meanwhile, add --no-writers")
     _open(archive, archive_timeout_s)
-    servers = options.servers_of(bootstrap_servers)
-    where = archive_spec(archive, archive_timeout_s, Topics(servers, kafka_timeout_s))
+    cluster = options.cluster_of(bootstrap_servers, kafka_timeout_s)
+    where = archive_spec(archive, archive_timeout_s, cluster.topics)
     assert where is not None
     retention = retention_of(keep, days, grace_hours)
-    done = clean_archive(where, servers, kafka_timeout_s, retention, dry_run=dry_run)
+    done = clean_archive(where, cluster, retention, dry_run=dry_run)
     would = "would be " if dry_run else ""
     say = output.console(json)
     output.say(say, f"{len(done.marked)} snapshots {would}marked; their files are removed {grace_hours:g} hours later")

@@ -51,10 +51,9 @@ def partitions(
     from statestore.cli.partition_listing import listed
     from statestore.cli.selection import choose
     from statestore.cli.tables import table
-    from statestore.kafka.topics import Topics
 
     options.require_writable(json=json)
-    topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
+    topics = asked.where.cluster.topics
     if forget:
         where = archive_of_stores(archive, archive_timeout_s, topics)
         known_stores.forget(asked.where.state_dir, forget, asked.applications, where)
@@ -134,7 +133,6 @@ def _verify_once(request: VerifyRequest, asked: PartitionSelection, how_to: _How
     from statestore.cli.archives import archive_of_stores
     from statestore.cli.selection import choose
     from statestore.discovery.partitions import task_counts
-    from statestore.kafka.topics import Topics
     from statestore.metrics.export import export_report
     from statestore.reports import VerifyReport
     from statestore.verification.acknowledged import with_acknowledged
@@ -144,7 +142,7 @@ def _verify_once(request: VerifyRequest, asked: PartitionSelection, how_to: _How
     started_ms = clock.now_ms()
     options.require_writable(json=json, reports_dir=asked.reports_dir)
     how = VerifyOptions.of(request, started_ms, run_bytes=run_bytes)
-    topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
+    topics = asked.where.cluster.topics
     where = archive_of_stores(archive, archive_timeout_s, topics)
     kept_in = known_stores.reachable(where)
     without_lock: WithoutLock = "always" if request.live else "if locked"

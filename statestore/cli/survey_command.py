@@ -77,8 +77,7 @@ def survey(
             raise InputError(f"--html: expected a file, found {html}")
         options.require_writable(json=html)
     request = SurveyRequest(
-        options.servers_of(bootstrap_servers),
-        kafka_timeout_s,
+        options.cluster_of(bootstrap_servers, kafka_timeout_s),
         archive,
         archive_timeout_s,
         None if reports_dir is None else location(reports_dir),

@@ -65,7 +65,6 @@ def transform(
     from statestore.archive.archive import archive_spec
     from statestore.cli import local_processes as local
     from statestore.cli.selection import choose
-    from statestore.kafka.topics import Topics
     from statestore.metastore.adoption import adoption_hooks
     from statestore.rewrite.row_stage import writes_of
     from statestore.rewrite.staged_validation import require_valid
@@ -79,7 +78,7 @@ def transform(
     options.require_writable(json=json)
     options.require_stores_here()
     settings = _settings(asked, data_docs_dir)
-    topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
+    topics = asked.where.cluster.topics
     where = archive_spec(archive, archive_timeout_s, topics)
     chosen = choose(replace(asked, archive=where), topics, certain=True)
     definition, stores = _stores(chosen, where)
@@ -125,11 +124,11 @@ def _settings(asked: PartitionSelection, data_docs_dir: str | None) -> Any:
         )
     reports = asked.reports_dir.absolute()
     return load_settings(
-        bootstrap_servers=asked.where.bootstrap_servers,
+        bootstrap_servers=asked.where.cluster.servers,
         state_dir=asked.where.state_dir.absolute(),
         reports_dir=reports,
         data_docs_dir=reports.parent / "data-docs" if data_docs_dir is None else location(data_docs_dir).absolute(),
-        kafka_timeout_s=asked.where.kafka_timeout_s,
+        kafka_timeout_s=asked.where.cluster.timeout_s,
     )
 
 

@@ -47,7 +47,6 @@ def undo(
     """
     from statestore.archive.archive import archive_spec
     from statestore.cli.selection import choose
-    from statestore.kafka.topics import Topics
     from statestore.metastore.adoption import adoption_hooks
     from statestore.rewrite.undo import UndoSpec
     from statestore.rewrite.undo import undo as undoing
@@ -58,7 +57,7 @@ def undo(
         raise InputError("--definitions: the catalogue names the changelogs, so the definition must be in it")
     options.require_writable(json=json)
     options.require_stores_here()
-    topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
+    topics = asked.where.cluster.topics
     where = archive_spec(archive, archive_timeout_s, topics)
     chosen = choose(replace(asked, archive=where, stores=()), topics, certain=True)
     chosen.require_free()

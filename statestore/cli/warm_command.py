@@ -61,7 +61,7 @@ def _asked(
     from statestore.cli.selection import PartitionSelection, Where
 
     return PartitionSelection(
-        where=Where(options.servers_of(bootstrap_servers), state_dir, kafka_timeout_s),
+        where=Where(options.cluster_of(bootstrap_servers, kafka_timeout_s), state_dir),
         applications=(application,),
         changelogs=tuple(changelog or ()),
         retentions=tuple(retention or ()),
@@ -188,10 +188,9 @@ def _warmed(asked: PartitionSelection, request: _Request, how: Warming, state: W
     from statestore.cli import restore_selection as restoring
     from statestore.cli.selection import choose
     from statestore.discovery.directories import tasks_in
-    from statestore.kafka.topics import Topics
     from statestore.recovery.warming import choose_tasks, plan_warming, task_sizes, warm_stores
 
-    topics = Topics(asked.where.bootstrap_servers, asked.where.kafka_timeout_s)
+    topics = asked.where.cluster.topics
     where = known_stores.reachable(archive_spec(request.archive, request.archive_timeout_s, topics))
     try:
         chosen = choose(replace(asked, archive=where), topics, certain=True)

@@ -276,7 +276,7 @@ def _not_live(application: str, name: str, found: Placed) -> list[DiscoveredStor
 def _subtopologies(where: Installation, application: str) -> Mapping[str, int]:
     """Return which subtopology logs to a changelog, as an application's group tells; nothing if it does not."""
     try:
-        group = streams_group(where.bootstrap_servers, application, where.kafka_timeout_s)
+        group = streams_group(where.cluster, application)
     except StateStoreError:  # its user can say it
         return {}
     return {} if group is None else group.changelogs

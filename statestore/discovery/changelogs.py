@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from statestore.errors import InputOffsetError
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.groups import ConsumerGroup
 from statestore.kafka.topics import LogRange, Topic, Topics, has_append_time
 from statestore.kinds.versioned import COMPACTION_LAG
@@ -22,16 +23,12 @@ class Installation(Protocol):
     """Where Kafka and the state are, as `Settings` say or somebody else."""
 
     @property
-    def bootstrap_servers(self) -> str:
-        """Kafka brokers."""
+    def cluster(self) -> Cluster:
+        """The Kafka cluster."""
 
     @property
     def state_dir(self) -> Path:
         """Kafka Streams' `state.dir`."""
-
-    @property
-    def kafka_timeout_s(self) -> float:
-        """Deadline of one request to Kafka."""
 
 
 def logged_stores(topics: Topics, application: str) -> list[str]:
@@ -77,7 +74,7 @@ def changelog_spec(topic: Topic, config: Mapping[str, str]) -> ChangelogSpec:
 
 def is_input(where: Installation, application: str, changelog: ChangelogSpec) -> bool:
     """Tell whether an application reads a topic: its group has an offset for one of the partitions at least."""
-    with ConsumerGroup(where.bootstrap_servers, application, where.kafka_timeout_s) as group:
+    with ConsumerGroup(where.cluster, application) as group:
         partitions = (TopicPartition(changelog.topic, number) for number in range(changelog.partitions or 0))
         return any(group.committed(partition) is not None for partition in partitions)
 
@@ -96,7 +93,7 @@ def log_ranges(topics: Topics, specs: Sequence[StorePartitionSpec]) -> dict[Topi
     found = topics.log_ranges(dict.fromkeys(partition for spec in logged for partition in spec.partitions))
     for spec in logged:
         if spec.changelog is not None and spec.changelog.end_group is not None:
-            with ConsumerGroup(spec.bootstrap_servers, spec.changelog.end_group, spec.kafka_timeout_s) as group:
+            with ConsumerGroup(spec.cluster, spec.changelog.end_group) as group:
                 for partition in spec.partitions:
                     committed = group.committed(partition)
                     next_offset = None if committed is None else committed.next_offset

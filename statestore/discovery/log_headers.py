@@ -41,9 +41,8 @@ def was_taken_in(where: Installation, partition: TopicPartition, applied: int, t
 
 
 def _header(where: Installation, partition: TopicPartition, log: LogRange, start: int, end: int) -> str | None:
-    servers, timeout_s = where.bootstrap_servers, where.kafka_timeout_s
     with (
-        ChangelogReader(servers, partition, stall_timeout_s=timeout_s, watch_headers=True) as reader,
+        ChangelogReader(where.cluster, partition, watch_headers=True) as reader,
         suppress(StoreBehindLogStartError),  # retention has moved the log's start since: there is nothing to be found
     ):
         for _ in reader.read(max(start, log.start), min(end, log.last_stable)):

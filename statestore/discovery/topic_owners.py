@@ -158,12 +158,11 @@ class _Evidence:
 
     def _use_of_group(self, application: str) -> str:
         """Return a sentence part that names the consumer group of an application, and what is known of its use."""
-        servers, timeout_s = self._where.bootstrap_servers, self._where.kafka_timeout_s
         try:
-            offsets = committed_offsets(servers, application, timeout_s)
+            offsets = committed_offsets(self._where.cluster, application)
             if any(is_metadata(found.metadata) for found in offsets.values()):
                 return f"{_COMMITS} {application}"
-            if self._topology(application) is not None or uses_stream_assignor(servers, application, timeout_s):
+            if self._topology(application) is not None or uses_stream_assignor(self._where.cluster, application):
                 return f"Kafka Streams is a member of a consumer group {application}"
         except StateStoreError:  # refused, or no answer
             pass
@@ -172,18 +171,18 @@ class _Evidence:
     @cached_property
     def _groups(self) -> frozenset[str]:
         try:
-            return group_names(self._where.bootstrap_servers, self._where.kafka_timeout_s)
+            return group_names(self._where.cluster)
         except StateStoreError:
             return frozenset()
 
     @cached_property
     def _transactional_ids(self) -> Mapping[str, frozenset[str]]:
         partitions = [TopicPartition(topic.name, at) for topic in self._asked for at in range(topic.partitions)]
-        return transactional_ids(self._where.bootstrap_servers, partitions, self._where.kafka_timeout_s)
+        return transactional_ids(self._where.cluster, partitions)
 
     def _asked_topology(self, application: str) -> StreamsGroup | None:
         try:
-            return streams_group(self._where.bootstrap_servers, application, self._where.kafka_timeout_s)
+            return streams_group(self._where.cluster, application)
         except StateStoreError:
             return None
 

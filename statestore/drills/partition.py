@@ -21,7 +21,6 @@ from statestore.drills.scratch import bytes_to_keep_free, require_apart
 from statestore.drills.standing import missed_objective
 from statestore.drills.suite import suite_problem, suite_result
 from statestore.errors import DiskSpaceError, RetryError, StateStoreError, of_os_error
-from statestore.kafka.connection_pool import keep_connections
 from statestore.objects.path import Location
 from statestore.partition.home import Filling
 from statestore.partition.spec import StorePartitionSpec
@@ -79,7 +78,7 @@ def drill(spec: DrillSpec) -> DrillRow:
             return _ended(row, "unproven" if not spec.store.store.logged else "failed", why)
         require_apart(spec.scratch, spec.store.state_dir)
         keep_free = bytes_to_keep_free(spec.scratch, spec.store.state_dir, spec.reserve)
-        with scratch_directory(spec.scratch) as directory, keep_connections():
+        with scratch_directory(spec.scratch) as directory:
             row = _drilled(spec, row, emptied(spec.store, directory / "state"), keep_free)
             row = _with_suite(spec, row, emptied(spec.store, directory / "state"), keep_free)
             kill_switch.reached("drill, proven, not removed")

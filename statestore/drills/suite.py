@@ -46,8 +46,8 @@ def suite_result(
     if needed > free:
         return _not_run(f"it needs about {needed} bytes in {directory.parent}, and can use {max(free, 0)}")
     settings = load_settings(
-        bootstrap_servers=there.bootstrap_servers,
-        kafka_timeout_s=there.kafka_timeout_s,
+        bootstrap_servers=there.cluster.servers,
+        kafka_timeout_s=there.cluster.timeout_s,
         state_dir=there.state_dir,
         reports_dir=directory / "reports",
         data_docs_dir=directory / "data-docs",

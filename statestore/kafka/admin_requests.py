@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, Self
 from confluent_kafka import KafkaError
 
 from statestore.errors import InputError, KafkaUnavailableError, StateStoreError
-from statestore.kafka.client import Admin, client_config, until_answered
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.compression import Bytes
 from statestore.kafka.connection import Connection, ConnectionLostError
-from statestore.kafka.leaders import Address
+from statestore.kafka.connection_pool import Address
 from statestore.kafka.secure_connection import can_fetch
 from statestore.kafka.streams_group import DescribedGroup, describe_request, described_groups
 
@@ -87,13 +87,6 @@ class _AdminConnection(Connection):
 class Brokers:
     """Connections to the brokers of a cluster, which count their requests.
 
-    Parameters
-    ----------
-    bootstrap_servers
-        Kafka brokers.
-    timeout_s
-        Deadline of one request.
-
     Attributes
     ----------
     addresses
@@ -109,21 +102,19 @@ class Brokers:
         If no broker answers in time, or access is refused.
     """
 
-    def __init__(self, bootstrap_servers: str, timeout_s: float) -> None:
-        self._settings = client_config(bootstrap_servers)
+    def __init__(self, cluster: Cluster) -> None:
+        self._settings = cluster.config()
         if not can_fetch(self._settings):
             raise InputError(
                 "the configuration of Kafka's clients has a setting that only librdkafka understands, and librdkafka "
                 "has no request for the size of logs: use PLAINTEXT, TLS with ssl.ca.location, PLAIN, or SCRAM"
             )
-        self._timeout_s = timeout_s
+        self._timeout_s = cluster.timeout_s
         self._connections: dict[int, _AdminConnection] = {}
         self._closed_requests = 0
-        admin = Admin(bootstrap_servers)
-        found = until_answered(
-            lambda left_s: admin.client(left_s).describe_cluster(request_timeout=left_s).result(),
-            f"asking {bootstrap_servers} for its brokers",
-            timeout_s,
+        found = cluster.answered(
+            lambda left_s: cluster.admin(left_s).describe_cluster(request_timeout=left_s).result(),
+            f"asking {cluster.servers} for its brokers",
         )
         self.cluster_id = str(found.cluster_id)
         self.addresses: dict[int, Address] = {node.id: (node.host, node.port) for node in found.nodes}

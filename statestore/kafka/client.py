@@ -1,7 +1,7 @@
 """The common part of all Kafka clients of the library: configuration, and translation of errors.
 
-The brokers' addresses are an argument everywhere. What else it takes to come in, TLS and SASL, is in the file of
-STATESTORE_KAFKA_CONFIG and read from there for each client, so that no specification or closure has a password in it.
+TLS and SASL settings are in the file of STATESTORE_KAFKA_CONFIG and read from there for each client, so that no
+specification or closure has a password in it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from statestore.errors import (
     TopicMismatchError,
 )
 from statestore.kafka.client_properties import checked_properties
-from statestore.kafka.connection_pool import Kept, kept
 from statestore.private_config import KAFKA_CONFIG, read_kafka_config
 
 T = TypeVar("T")
@@ -134,52 +133,13 @@ class _Reported:
         return self._last if self._all_down else None
 
 
-class Admin:
-    """An admin client that is made, and connected, when it is first needed; within `keep_connections` a shared one.
-
-    A client that has no connection yet when it is asked who leads a partition may ask the brokers only 3 s later.
-    """
-
-    def __init__(self, bootstrap_servers: str) -> None:
-        self.bootstrap_servers = bootstrap_servers
-        self._kept = kept() or Kept()
-
-    @property
-    def kept(self) -> Kept:
-        """What is kept beside the client, and of its process."""
-        if self._kept.process != os.getpid():
-            self._kept = Kept()
-        return self._kept
-
-    def client(self, timeout_s: float) -> AdminClient:
-        """Return the client.
-
-        Raises
-        ------
-        KafkaException
-            If no broker answers in time, or those that are there refuse us.
-        """
-        servers, kept_here = self.bootstrap_servers, self.kept
-        with kept_here.lock:
-            if (found := kept_here.admins.get(servers)) is None:
-                found = kept_here.admins[servers] = _connected(servers, timeout_s)
-        found.poll(0)  # else it would keep what it has to report for ever
-        return found
-
-    def forget(self) -> None:
-        """Make a new client when the next one is needed, which remembers nothing of the brokers."""
-        with self.kept.lock:
-            self.kept.admins.pop(self.bootstrap_servers, None)
-        self.kept.forget(self.bootstrap_servers)
-
-
-def _connected(bootstrap_servers: str, timeout_s: float) -> AdminClient:
-    """Make a client, and wait until a broker answers.
+def connected_admin(config: Callable[..., dict[str, Any]], timeout_s: float) -> AdminClient:
+    """Make an admin client, and wait until a broker answers.
 
     Where a password is wrong, librdkafka would try on until the deadline, and then only say that it is over.
     """
     reported = _Reported()
-    made = make_client(AdminClient, client_config(bootstrap_servers, error_cb=reported.note))
+    made = make_client(AdminClient, config(error_cb=reported.note))
     answer = made.describe_cluster(request_timeout=timeout_s)
     while True:
         try:

@@ -1,156 +1,98 @@
-"""Clients, leaders and connections that a piece of work keeps between requests to Kafka clusters.
+"""The clients, leaders, and idle connections that all questions to one Kafka cluster share.
 
-To connect takes longer than most answers, and who leads a partition seldom changes. So within `keep_connections`
-questions share one admin client for each cluster, what was last said of leaders, and connections of our own that
-nobody uses at the moment. When the block ends, all of it goes. Outside of such a block each question begins anew.
+To connect takes longer than most answers, and who leads a partition seldom changes.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable, Mapping
 from threading import Lock
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from confluent_kafka.admin import AdminClient
 
 from statestore.kafka.connection import Connection
 from statestore.model import TopicPartition
 
+if TYPE_CHECKING:
+    from statestore.kafka.shared_fetch import FetchGroup
+
 C = TypeVar("C", bound=Connection)
 #: Host and port.
 Address = tuple[str, int]
-#: The admin client, which also has to know them, forgets what it was told after 15 minutes.
+#: The admin client, which also has to know them, forgets the leaders after 15 minutes.
 _LEADERS_KEPT_S = 300.0
+_of_parents: list[AdminClient | None] = []
 
 
-class _Led(NamedTuple):
-    """Who leads a partition, and when (s, monotonic) that was told."""
+class _Leader(NamedTuple):
+    """The leader of a partition, and when (s, monotonic) a broker named it."""
 
-    by: Address
+    address: Address
     told_s: float
 
 
-class _Idle(NamedTuple):
-    """Which connections may take each other's place."""
-
-    kind: type[Connection]
-    servers: str
-    address: Address
-
-
-class Kept:
-    """The kept objects. Threads can share them.
+class ConnectionPool:
+    """What `Cluster` shares. Threads can use it together; a fork cannot, as it lacks the threads of the clients.
 
     Attributes
     ----------
-    admins
-        Clients by the brokers' addresses.
+    process
+        Id of the process that made it.
+    admin
+        The admin client, once it is connected.
     lock
-        To be held while one is made.
+        Held while the admin client is made.
+    fetched
+        Logs whose beginnings are fetched together; see `shared_fetch.py`.
     """
 
     def __init__(self) -> None:
         self.process = os.getpid()
-        self.admins: dict[str, AdminClient] = {}
+        self.admin: AdminClient | None = None
         self.lock = Lock()
-        self._leaders: dict[str, dict[TopicPartition, _Led]] = {}
-        self._idle: dict[_Idle, list[Connection]] = {}
+        self.fetched: Mapping[TopicPartition, FetchGroup] = {}
+        self._leaders: dict[TopicPartition, _Leader] = {}
+        self._idle: dict[tuple[type[Connection], Address], list[Connection]] = {}
 
-    def leaders(self, servers: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Address]:
-        """Return those leaders of partitions that were told lately."""
+    def __del__(self) -> None:
+        if self.process == os.getpid():
+            self.forget()
+        else:  # to destroy a client in a fork would wait for threads that only its parent has
+            _of_parents.append(self.admin)
+
+    def leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Address]:
+        """Return those leaders of partitions that were found lately."""
         since = time.monotonic() - _LEADERS_KEPT_S
         with self.lock:
-            known = self._leaders.get(servers, {})
-            told = [(partition, known[partition]) for partition in partitions if partition in known]
-        return {partition: led.by for partition, led in told if led.told_s > since}
+            known = [(partition, self._leaders[partition]) for partition in partitions if partition in self._leaders]
+        return {partition: leader.address for partition, leader in known if leader.told_s > since}
 
-    def keep_leaders(self, servers: str, found: Mapping[TopicPartition, Address]) -> None:
-        """Remember who leads."""
+    def remember_leaders(self, found: Mapping[TopicPartition, Address]) -> None:
+        """Remember the leaders of partitions."""
         told_s = time.monotonic()
         with self.lock:
-            known = self._leaders.setdefault(servers, {})
-            known.update({partition: _Led(leader, told_s) for partition, leader in found.items()})
+            self._leaders.update({partition: _Leader(address, told_s) for partition, address in found.items()})
 
-    def forget(self, servers: str) -> None:
-        """Ask again who leads, whatever was said, and connect anew: the cluster is not as it was."""
+    def forget(self) -> None:
+        """Ask for leaders again and connect again: an answer showed that what is remembered may be wrong."""
         with self.lock:
-            self._leaders.pop(servers, None)
-            for idle in [found for found in self._idle if found.servers == servers]:
-                for connection in self._idle.pop(idle):
+            self._leaders.clear()
+            for connections in self._idle.values():
+                for connection in connections:
                     connection.close()
+            self._idle.clear()
 
-    def take(self, kind: type[C], servers: str, address: Address) -> C | None:
-        """Return a connection that nobody uses, and that is the caller's from then on."""
+    def take(self, kind: type[C], address: Address) -> C | None:
+        """Return an idle connection, which then belongs to the caller, or None."""
         with self.lock:
-            found = self._idle.get(_Idle(kind, servers, address))
+            found = self._idle.get((kind, address))
             return found.pop() if found else None  # type: ignore[return-value]  # of its kind, as kept below
 
-    def keep(self, servers: str, address: Address, connection: Connection) -> None:
-        """Keep a connection that no answer is on its way to."""
+    def release(self, address: Address, connection: Connection) -> None:
+        """Keep a connection for others; no answer may be on its way to it."""
         connection.rest()
         with self.lock:
-            self._idle.setdefault(_Idle(type(connection), servers, address), []).append(connection)
-
-    def close(self) -> None:
-        """Close what nobody uses."""
-        for connections in self._idle.values():
-            for connection in connections:
-                connection.close()
-        self._idle.clear()
-
-
-_kept: ContextVar[Kept | None] = ContextVar("kept connections", default=None)
-
-
-@contextmanager
-def keep_connections() -> Iterator[None]:
-    """Keep clients, leaders and connections while this block runs; within another such block, that one's.
-
-    Threads that are to share them run in a copy of the caller's context (`contextvars.copy_context`).
-    """
-    if kept() is not None:
-        yield
-        return
-    made = Kept()
-    token = _kept.set(made)
-    try:
-        yield
-    finally:
-        _kept.reset(token)
-        made.close()
-
-
-def kept() -> Kept | None:
-    """Return what is kept now; None if nothing is: a fork does not have the threads of its parent's clients."""
-    found = _kept.get()
-    return found if found is not None and found.process == os.getpid() else None
-
-
-def connected(kind: type[C], servers: str, address: Address, settings: Mapping[str, Any], timeout_s: float) -> C:
-    """Return a connection that was kept, or a new one.
-
-    Parameters
-    ----------
-    settings, timeout_s
-        As of `Connection`.
-
-    Raises
-    ------
-    ConnectionLostError
-        If the broker cannot be reached.
-    """
-    found = kept()
-    free = found.take(kind, servers, address) if found else None
-    return free if free is not None else kind(address, settings, timeout_s)
-
-
-def released(servers: str, address: Address, connection: Connection) -> None:
-    """Keep a connection that no answer is on its way to for others; close it where nothing is kept."""
-    if (found := kept()) is not None:
-        found.keep(servers, address, connection)
-    else:
-        connection.close()
+            self._idle.setdefault((type(connection), address), []).append(connection)

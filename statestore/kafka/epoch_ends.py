@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError
 
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.compression import Bytes
 from statestore.kafka.connection import Connection, by_topic, read_by_topic
 from statestore.kafka.leader_requests import LeaderRounds, Left
@@ -55,33 +56,30 @@ class _EpochConnection(Connection):
 
 
 def ask_epoch_ends(
-    bootstrap_servers: str,
+    cluster: Cluster,
     epochs: Mapping[TopicPartition, int],
     take: Callable[[TopicPartition, EpochEnd], int | None],
-    stall_timeout_s: float,
 ) -> None:
     """Ask the leader of each partition for an epoch, and for more while the answers raise questions.
 
     Parameters
     ----------
-    bootstrap_servers
-        Kafka brokers; `can_fetch` must have said yes to their clients' configuration.
+    cluster
+        One with `can_fetch`.
     epochs
         What to ask first, by partition.
     take
         Gets an answer; returns the epoch to ask for next, None if no more is to be asked of the partition.
-    stall_timeout_s
-        Give up when for so long no partition got any further.
 
     Raises
     ------
     TopicMismatchError
         If there is no such partition.
     KafkaUnavailableError
-        If nothing came for `stall_timeout_s`, or access is refused.
+        If nothing came within the deadline, or access is refused.
     """
     left = dict(epochs)
-    rounds = LeaderRounds(bootstrap_servers, _EpochConnection, "asking for the leader epochs of", stall_timeout_s)
+    rounds = LeaderRounds(cluster, _EpochConnection, "asking for the leader epochs of")
 
     def ask(connection: _EpochConnection, some: Left, silence_s: float) -> float:
         answered, throttled_s = connection.ask(some, silence_s)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from confluent_kafka import KafkaError
 
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.fetch import FetchConnection, Fetched, FetchLimits
 from statestore.kafka.leader_requests import LeaderRounds, Left
 from statestore.kafka.partition_fetcher import gone
@@ -31,27 +32,22 @@ class FirstOffsets:
 
     Parameters
     ----------
-    bootstrap_servers
-        Kafka brokers.
     ranges
         Start and end, exclusive, of what to look through.
-    stall_timeout_s
-        Give up when for so long no partition got any further.
     read_messages
         For logs that have records of the old formats.
     """
 
     def __init__(
         self,
-        bootstrap_servers: str,
+        cluster: Cluster,
         ranges: Mapping[TopicPartition, tuple[int, int]],
-        stall_timeout_s: float,
         read_messages: ReadMessages,
     ) -> None:
-        self._servers = bootstrap_servers
+        self._cluster = cluster
         self._ranges = ranges
         self._read_messages = read_messages
-        self._rounds = LeaderRounds(bootstrap_servers, FetchConnection, "looking for records in", stall_timeout_s)
+        self._rounds = LeaderRounds(cluster, FetchConnection, "looking for records in")
         self._found: dict[TopicPartition, int | None] = dict.fromkeys(ranges)
         # Where to look next; what did not get any further stays in front, where a broker gives a whole batch.
         self._next = {partition: start for partition, (start, end) in ranges.items() if start < end}
@@ -60,7 +56,7 @@ class FirstOffsets:
     def find(self) -> dict[TopicPartition, int | None]:
         """Return the offset of the first record in each range that a read-committed consumer gets; None if none."""
         for partition, start in list(self._next.items()):
-            there = take_fetched(self._servers, partition, start, leave=True)  # who reads the log takes it
+            there = take_fetched(self._cluster, partition, start, leave=True)  # who reads the log takes it
             if there is not None:
                 self._look_at(partition, there)
         self._rounds.ask_all(self._next, self._ask)

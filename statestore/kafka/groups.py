@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from statestore.kafka.client import Admin, client_config, make_client, until_answered
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.deadline import close_consumer
 from statestore.model import TopicPartition
 
@@ -37,21 +37,16 @@ class ConsumerGroup:
         Wait for the end of a transaction that has sent offsets. Without it, what was committed before is read.
     """
 
-    def __init__(
-        self, bootstrap_servers: str, group: str, timeout_s: float = 30.0, *, require_stable: bool = True
-    ) -> None:
+    def __init__(self, cluster: Cluster, group: str, *, require_stable: bool = True) -> None:
         self.group = group
-        self._timeout_s = timeout_s
-        self._consumer = make_client(
+        self._cluster = cluster
+        self._consumer = cluster.client(
             Consumer,
-            client_config(
-                bootstrap_servers,
-                **{
-                    "group.id": group,
-                    "enable.auto.commit": False,
-                    "isolation.level": "read_committed" if require_stable else "read_uncommitted",
-                },
-            ),
+            **{
+                "group.id": group,
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed" if require_stable else "read_uncommitted",
+            },
         )
 
     def __enter__(self) -> Self:
@@ -70,7 +65,7 @@ class ConsumerGroup:
             return GroupOffset(answer.offset, _metadata(answer))
 
         doing = f"reading the committed offset of group {self.group} for {partition}"
-        found = until_answered(ask, doing, self._timeout_s)
+        found = self._cluster.answered(ask, doing)
         return found if found.next_offset >= 0 else None
 
     def commit(self, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
@@ -79,14 +74,14 @@ class ConsumerGroup:
         def ask(_: float) -> None:
             _require_committed(self._consumer.commit(offsets=kafka_offsets(offsets), asynchronous=False))
 
-        until_answered(ask, f"committing input offsets of {self.group}", self._timeout_s)
+        self._cluster.answered(ask, f"committing input offsets of {self.group}")
 
     def metadata(self) -> Any:
         """Group metadata for `TransactionalWriter.send_offsets`."""
         return self._consumer.consumer_group_metadata()
 
 
-def committed_offsets(bootstrap_servers: str, group: str, timeout_s: float = 30.0) -> dict[TopicPartition, GroupOffset]:
+def committed_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, GroupOffset]:
     """Return all that a group has committed, of whatever topics; nothing if there is no such group.
 
     Raises
@@ -94,10 +89,9 @@ def committed_offsets(bootstrap_servers: str, group: str, timeout_s: float = 30.
     KafkaUnavailableError
         If Kafka does not answer, or a transaction that has sent offsets has not ended in time.
     """
-    admin = Admin(bootstrap_servers)
 
     def ask(left_s: float) -> dict[TopicPartition, GroupOffset]:
-        asked = admin.client(left_s).list_consumer_group_offsets(
+        asked = cluster.admin(left_s).list_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(group)], require_stable=True, request_timeout=left_s
         )
         try:
@@ -115,10 +109,10 @@ def committed_offsets(bootstrap_servers: str, group: str, timeout_s: float = 30.
                 found[where] = GroupOffset(answer.offset, _metadata(answer))
         return found
 
-    return until_answered(ask, f"reading the committed offsets of group {group}", timeout_s)
+    return cluster.answered(ask, f"reading the committed offsets of group {group}")
 
 
-def group_names(bootstrap_servers: str, timeout_s: float = 30.0) -> frozenset[str]:
+def group_names(cluster: Cluster) -> frozenset[str]:
     """Return the names of all consumer groups that the brokers show to us.
 
     Raises
@@ -126,18 +120,17 @@ def group_names(bootstrap_servers: str, timeout_s: float = 30.0) -> frozenset[st
     KafkaUnavailableError
         If Kafka does not answer in time.
     """
-    admin = Admin(bootstrap_servers)
 
     def ask(left_s: float) -> frozenset[str]:
-        found = admin.client(left_s).list_consumer_groups(request_timeout=left_s).result()
+        found = cluster.admin(left_s).list_consumer_groups(request_timeout=left_s).result()
         if found.errors and not found.valid:
             raise found.errors[0]
         return frozenset(group.group_id for group in found.valid)
 
-    return until_answered(ask, "listing the consumer groups", timeout_s)
+    return cluster.answered(ask, "listing the consumer groups")
 
 
-def uses_stream_assignor(bootstrap_servers: str, group: str, timeout_s: float = 30.0) -> bool:
+def uses_stream_assignor(cluster: Cluster, group: str) -> bool:
     """Return whether a group has members that Kafka Streams assigns tasks to.
 
     Raises
@@ -145,18 +138,15 @@ def uses_stream_assignor(bootstrap_servers: str, group: str, timeout_s: float = 
     KafkaUnavailableError
         If Kafka does not answer in time.
     """
-    admin = Admin(bootstrap_servers)
 
     def ask(left_s: float) -> bool:
-        asked = admin.client(left_s).describe_consumer_groups([group], request_timeout=left_s)
+        asked = cluster.admin(left_s).describe_consumer_groups([group], request_timeout=left_s)
         return bool(asked[group].result().partition_assignor == _STREAM_ASSIGNOR)
 
-    return until_answered(ask, f"asking who consumes as {group}", timeout_s)
+    return cluster.answered(ask, f"asking who consumes as {group}")
 
 
-def commit_offsets(
-    bootstrap_servers: str, group: str, offsets: Mapping[TopicPartition, GroupOffset], timeout_s: float = 30.0
-) -> None:
+def commit_offsets(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
     """Commit offsets of a group once, outside of any transaction, without a consumer of its own for that.
 
     Raises
@@ -166,13 +156,13 @@ def commit_offsets(
     KafkaUnavailableError
         If Kafka does not answer in time.
     """
-    admin, asked = Admin(bootstrap_servers), ConsumerGroupTopicPartitions(group, kafka_offsets(offsets))
+    asked = ConsumerGroupTopicPartitions(group, kafka_offsets(offsets))
 
     def ask(left_s: float) -> None:
-        answers = admin.client(left_s).alter_consumer_group_offsets([asked], request_timeout=left_s)
+        answers = cluster.admin(left_s).alter_consumer_group_offsets([asked], request_timeout=left_s)
         _require_committed(answers[group].result().topic_partitions)
 
-    until_answered(ask, f"committing input offsets of {group}", timeout_s)
+    cluster.answered(ask, f"committing input offsets of {group}")
 
 
 def _require_committed(answers: Iterable[KafkaTopicPartition]) -> None:

@@ -10,10 +10,11 @@ from typing import Generic, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from statestore.errors import KafkaUnavailableError, StateStoreError, TopicMismatchError
-from statestore.kafka.client import Admin, client_config, translate
+from statestore.kafka.client import translate
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.connection import LEAST_S, Connection, ConnectionLostError
-from statestore.kafka.connection_pool import Address, connected, released
-from statestore.kafka.leaders import Leaders, may_pass
+from statestore.kafka.connection_pool import Address
+from statestore.kafka.leaders import find_leaders, may_pass
 from statestore.kafka.stall import Stall
 from statestore.model import TopicPartition
 
@@ -31,29 +32,20 @@ class LeaderRounds(Generic[C]):
 
     Parameters
     ----------
-    bootstrap_servers
-        Kafka brokers.
     kind
         Of the connections.
     doing
         What is being done to partitions, for errors.
-    stall_timeout_s
-        Give up when for so long no partition got any further, waits for a quota excluded.
+
+    Notes
+    -----
+    Waits for a quota do not count against the cluster's deadline.
     """
 
-    def __init__(
-        self,
-        bootstrap_servers: str,
-        kind: type[C],
-        doing: str,
-        stall_timeout_s: float,
-    ) -> None:
-        self._servers = bootstrap_servers
+    def __init__(self, cluster: Cluster, kind: type[C], doing: str) -> None:
+        self._cluster = cluster
         self._kind = kind
         self._doing = doing
-        self._stall_timeout_s = stall_timeout_s
-        self._settings = client_config(bootstrap_servers)
-        self._leaders = Leaders(Admin(bootstrap_servers))
         self._led: dict[TopicPartition, Address] = {}
         self._connections: dict[Address, C] = {}
         self._failed: KafkaError | str = "no answer"
@@ -74,9 +66,9 @@ class LeaderRounds(Generic[C]):
         TopicMismatchError
             If there is no such partition.
         KafkaUnavailableError
-            If no partition got any further for `stall_timeout_s`.
+            If no partition got any further within the deadline.
         """
-        stall = Stall(self._stall_timeout_s)
+        stall = Stall(self._cluster.timeout_s)
         try:
             while left:
                 before = dict(left)
@@ -93,7 +85,7 @@ class LeaderRounds(Generic[C]):
             raise
         else:
             for leader, connection in self._connections.items():
-                released(self._servers, leader, connection)
+                self._cluster.pool.release(leader, connection)
         finally:
             self._connections.clear()
 
@@ -102,7 +94,7 @@ class LeaderRounds(Generic[C]):
         if not may_pass(error):
             raise translate(error, f"{self._doing} {partition}")
         self._led.pop(partition, None)
-        self._leaders.forget()
+        self._cluster.pool.forget()
         self._failed = error
 
     def _ask_each_broker(self, left: Left, ask: Callable[[C, Left, float], float], stall: Stall) -> None:
@@ -115,9 +107,7 @@ class LeaderRounds(Generic[C]):
             try:
                 for some in _chunks(of_leader):
                     if leader not in self._connections:
-                        self._connections[leader] = connected(
-                            self._kind, self._servers, leader, self._settings, silence_s
-                        )
+                        self._connections[leader] = self._cluster.connect(self._kind, leader, silence_s)
                     throttled_s = ask(self._connections[leader], some, silence_s)
                     stall.throttled(throttled_s)
                     time.sleep(throttled_s)  # a broker with a quota would not answer before
@@ -129,7 +119,7 @@ class LeaderRounds(Generic[C]):
         unknown = [partition for partition in left if partition not in self._led]
         if unknown:
             try:
-                answered = self._leaders.of(unknown, timeout_s)
+                answered = find_leaders(self._cluster, unknown, timeout_s)
             except KafkaException as error:
                 answered = dict.fromkeys(unknown, error.args[0])
             for partition, leader in answered.items():
@@ -143,7 +133,7 @@ class LeaderRounds(Generic[C]):
         if leader in self._connections:
             self._connections.pop(leader).close()
         self._led = {partition: other for partition, other in self._led.items() if other != leader}
-        self._leaders.forget()
+        self._cluster.pool.forget()
 
     def _stalled(self, left: Left, stall: Stall) -> StateStoreError:
         waiting = next(iter(left))

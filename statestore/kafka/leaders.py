@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from statestore.kafka.client import Admin, is_passing
+from statestore.kafka.client import is_passing
 from statestore.kafka.connection_pool import Address
 from statestore.model import TopicPartition
 
-__all__ = ["Address", "Leaders", "may_pass"]
+if TYPE_CHECKING:
+    from statestore.kafka.cluster import Cluster
 
 #: A broker that was just started, or just told to lead, answers so for a moment.
 _PASSING = {
@@ -34,50 +35,42 @@ def may_pass(error: KafkaError) -> bool:
     return error.code() in _PASSING or is_passing(error)
 
 
-class Leaders:
-    """Asks an admin client who leads partitions, or remembers what it was told.
+def find_leaders(
+    cluster: Cluster, partitions: Iterable[TopicPartition], timeout_s: float
+) -> dict[TopicPartition, Address | KafkaError]:
+    """Return the leader's address, or the reason why it is unknown, for each partition.
 
-    The client then knows that, too, and does not have to find out with its next request to these partitions. Where it
-    must, librdkafka 2.16 may crash the process: if another answer tells it while such a request is made, two threads
-    have its state (`rd_kafka_topic_partition_list_query_leaders_async`).
+    The admin client then knows the leaders, too. If it had to find them with its next request to these partitions,
+    librdkafka 2.16 could crash the process: an answer to another request lets two threads use the same state
+    (`rd_kafka_topic_partition_list_query_leaders_async`).
+
+    Raises
+    ------
+    KafkaException
+        If no broker answers in time.
     """
+    asked = list(partitions)
+    known = cluster.pool.leaders(asked)
+    if known.keys() == set(asked):
+        return dict(known)
+    names = {partition.topic for partition in asked}
+    client = cluster.admin(timeout_s)
+    listed = client.list_topics(names.pop() if len(names) == 1 else None, timeout=timeout_s)
+    cluster.pool.remember_leaders(_all_leaders(listed))
+    return {partition: _leader(listed, partition) for partition in asked}
 
-    def __init__(self, admin: Admin) -> None:
-        self._admin = admin
 
-    def of(self, partitions: Iterable[TopicPartition], timeout_s: float) -> dict[TopicPartition, Address | KafkaError]:
-        """Return the leader's address for each partition, or why there is none to be had now.
+def require_leaders(cluster: Cluster, partitions: Iterable[TopicPartition], timeout_s: float) -> None:
+    """Have the admin client know who leads partitions.
 
-        Raises
-        ------
-        KafkaException
-            If no broker answers in time.
-        """
-        asked, servers = list(partitions), self._admin.bootstrap_servers
-        known = self._admin.kept.leaders(servers, asked)
-        if known.keys() == set(asked):
-            return dict(known)
-        names = {partition.topic for partition in asked}
-        client = self._admin.client(timeout_s)
-        listed = client.list_topics(names.pop() if len(names) == 1 else None, timeout=timeout_s)
-        self._admin.kept.keep_leaders(servers, _all_leaders(listed))
-        return {partition: _leader(listed, partition) for partition in asked}
-
-    def learn(self, partitions: Iterable[TopicPartition], timeout_s: float) -> None:
-        """Have the client know who leads partitions.
-
-        Raises
-        ------
-        KafkaException
-            If a partition is not there, or nobody leads it now.
-        """
-        for leader in self.of(partitions, timeout_s).values():
-            if isinstance(leader, KafkaError):
-                raise KafkaException(leader)
-
-    def forget(self) -> None:
-        """Ask again who leads, and connect anew: an answer showed that what is remembered may be wrong."""
-        self._admin.kept.forget(self._admin.bootstrap_servers)
+    Raises
+    ------
+    KafkaException
+        If a partition does not exist, or has no leader now.
+    """
+    for leader in find_leaders(cluster, partitions, timeout_s).values():
+        if isinstance(leader, KafkaError):
+            raise KafkaException(leader)
 
 
 def _all_leaders(listed: Any) -> dict[TopicPartition, Address]:

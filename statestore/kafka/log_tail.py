@@ -7,7 +7,8 @@ from typing import Self
 from confluent_kafka import Consumer, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from statestore.kafka.client import client_config, make_client, translate
+from statestore.kafka.client import translate
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.deadline import close_consumer
 from statestore.model import TopicPartition
 
@@ -23,22 +24,19 @@ class LogTail:
         Offset of the first record; if it no longer exists, the first one that does.
     """
 
-    def __init__(self, bootstrap_servers: str, partition: TopicPartition, start: int) -> None:
+    def __init__(self, cluster: Cluster, partition: TopicPartition, start: int) -> None:
         self._partition = partition
-        self._consumer: Consumer = make_client(
+        self._consumer: Consumer = cluster.client(
             Consumer,
-            client_config(
-                bootstrap_servers,
-                **{
-                    "group.id": "statestore-log-tail",  # librdkafka requires one; nothing is committed to it
-                    "enable.auto.commit": False,
-                    "enable.auto.offset.store": False,
-                    "auto.offset.reset": "earliest",
-                    "isolation.level": "read_uncommitted",
-                    # Otherwise, the connection to the leader is only made when librdkafka next looks.
-                    "enable.sparse.connections": False,
-                },
-            ),
+            **{
+                "group.id": "statestore-log-tail",  # librdkafka requires one; nothing is committed to it
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_uncommitted",
+                # Otherwise, the connection to the leader is only made when librdkafka next looks.
+                "enable.sparse.connections": False,
+            },
         )
         self._consumer.assign([KafkaTopicPartition(*partition, start)])
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statestore.errors import InputError
-from statestore.kafka.client import client_config
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.deadline import call_within
 from statestore.kafka.secure_connection import can_fetch, kafka_python_settings
 from statestore.model import TopicPartition
@@ -45,9 +45,9 @@ class OpenTransaction(NamedTuple):
         return f"producer id {self.producer_id}, epoch {self.producer_epoch}{name}"
 
 
-def advice(bootstrap_servers: str, partition: TopicPartition, start: int, timeout_s: float) -> str:
+def advice(cluster: Cluster, partition: TopicPartition, start: int) -> str:
     """Say whose transaction is open from offset `start` on, and what to do about it; see `find_open_transaction`."""
-    found = find_open_transaction(bootstrap_servers, partition, start, timeout_s)
+    found = find_open_transaction(cluster, partition, start)
     if found is None:
         return "its producer could not be found; wait for its timeout, or look for it with kafka-transactions.sh"
     if found.timeout_ms is not None:
@@ -56,44 +56,36 @@ def advice(bootstrap_servers: str, partition: TopicPartition, start: int, timeou
         )
     return (
         f"it is of {found}; no coordinator was found that will end it. If that producer is gone and its timeout has "
-        f"passed, abort it: kafka-transactions.sh --bootstrap-server {bootstrap_servers} abort "
+        f"passed, abort it: kafka-transactions.sh --bootstrap-server {cluster.servers} abort "
         f"--topic {partition.topic} --partition {partition.partition} --start-offset {start}. Kafka may have moved the "
         "group's input offset with it all the same: before anything is processed again, see \"A transaction that "
         'hangs" in docs/operations.md'
     )
 
 
-def find_open_transaction(
-    bootstrap_servers: str, partition: TopicPartition, start: int, timeout_s: float
-) -> OpenTransaction | None:
+def find_open_transaction(cluster: Cluster, partition: TopicPartition, start: int) -> OpenTransaction | None:
     """Return the transaction that is open from an offset on, or None if that cannot be found out. Never raises.
 
     Parameters
     ----------
-    bootstrap_servers
-        Kafka brokers.
     partition
         Where it is open.
     start
         Its first offset; for the one that holds back a log's last stable offset, that offset.
-    timeout_s
-        Deadline of all requests together.
     """
     found: list[OpenTransaction] = []
 
     with suppress(Exception):
-        call_within(
-            timeout_s, lambda: _ask(bootstrap_servers, partition, start, timeout_s, found), "find open transaction"
-        )
+        call_within(cluster.timeout_s, lambda: _ask(cluster, partition, start, found), "find open transaction")
     return found[-1] if found else None
 
 
-def _ask(servers: str, partition: TopicPartition, start: int, timeout_s: float, found: list[OpenTransaction]) -> None:
+def _ask(cluster: Cluster, partition: TopicPartition, start: int, found: list[OpenTransaction]) -> None:
     """Append what is known of the transaction, and append it again when more is known."""
     import kafka  # takes half a second, and tasks that go well do without it
 
     asked = kafka.TopicPartition(*partition)
-    admin = _admin_client(servers, timeout_s)
+    admin = _admin_client(cluster)
     try:
         producers = admin.describe_producers([asked])[asked].active_producers
         holder = next((each for each in producers if each.current_transaction_start_offset == start), None)
@@ -113,9 +105,7 @@ def _ask(servers: str, partition: TopicPartition, start: int, timeout_s: float, 
         admin.close()
 
 
-def transactional_ids(
-    bootstrap_servers: str, partitions: Iterable[TopicPartition], timeout_s: float
-) -> dict[str, frozenset[str]]:
+def transactional_ids(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[str, frozenset[str]]:
     """Return the transactional ids of the producers that brokers remember, by topic. Never raises.
 
     A broker forgets a producer one day after its last record (`producer.id.expiration.ms`). A producer without
@@ -125,19 +115,17 @@ def transactional_ids(
     if asked:
         with suppress(Exception):
             call_within(
-                timeout_s,
-                lambda: found.update(_transactional_ids(bootstrap_servers, asked, timeout_s)),
+                cluster.timeout_s,
+                lambda: found.update(_transactional_ids(cluster, asked)),
                 "find transactional ids",
             )
     return found
 
 
-def _transactional_ids(
-    servers: str, partitions: Iterable[TopicPartition], timeout_s: float
-) -> Mapping[str, frozenset[str]]:
+def _transactional_ids(cluster: Cluster, partitions: Iterable[TopicPartition]) -> Mapping[str, frozenset[str]]:
     import kafka
 
-    admin = _admin_client(servers, timeout_s)
+    admin = _admin_client(cluster)
     try:
         described = admin.describe_producers([kafka.TopicPartition(*partition) for partition in partitions])
         producers = {(at.topic, each.producer_id) for at, shown in described.items() for each in shown.active_producers}
@@ -153,7 +141,7 @@ def _transactional_ids(
     }
 
 
-def _admin_client(servers: str, timeout_s: float) -> KafkaAdminClient:
+def _admin_client(cluster: Cluster) -> KafkaAdminClient:
     from kafka import KafkaAdminClient
     from kafka.net.compat import KafkaNetClient
 
@@ -163,13 +151,17 @@ def _admin_client(servers: str, timeout_s: float) -> KafkaAdminClient:
         clients.append(KafkaNetClient(**settings))
         return clients[0]
 
-    settings = client_config(servers)
+    settings = cluster.config()
     if not can_fetch(settings):  # kafka-python would not come in, or not where librdkafka does
         raise InputError("a setting of the clients is librdkafka's alone")
-    named = {"bootstrap_servers": servers, "client_id": settings["client.id"], **kafka_python_settings(settings)}
+    named = {
+        "bootstrap_servers": cluster.servers,
+        "client_id": settings["client.id"],
+        **kafka_python_settings(settings),
+    }
     # At level debug it logs every request, and one of them is the password.
     logging.getLogger("kafka.net.connection").setLevel(logging.INFO)
-    timeout_ms = int(timeout_s * 1000)
+    timeout_ms = int(cluster.timeout_s * 1000)
     try:
         return KafkaAdminClient(
             **named, kafka_client=connect, bootstrap_timeout_ms=timeout_ms, request_timeout_ms=timeout_ms

@@ -7,11 +7,12 @@ import time
 from confluent_kafka import KafkaError, KafkaException
 
 from statestore.errors import KafkaUnavailableError, StateStoreError, StoreBehindLogStartError, TopicMismatchError
-from statestore.kafka.client import Admin, client_config, translate
+from statestore.kafka.client import translate
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.connection import LEAST_S, ConnectionLostError
-from statestore.kafka.connection_pool import Address, connected, released
+from statestore.kafka.connection_pool import Address
 from statestore.kafka.fetch import FetchConnection, Fetched, FetchLimits
-from statestore.kafka.leaders import Leaders, may_pass
+from statestore.kafka.leaders import find_leaders, may_pass
 from statestore.kafka.shared_fetch import take_fetched
 from statestore.kafka.stall import Stall
 from statestore.model import TopicPartition
@@ -28,25 +29,18 @@ class PartitionFetcher:
 
     Parameters
     ----------
-    bootstrap_servers
-        Kafka brokers.
-    partition
-        What to fetch.
     read_committed
         Up to the last stable offset, with the aborted transactions; else all.
-    stall_timeout_s
-        Give up when for so long no records have come, waits for a quota excluded.
+
+    Notes
+    -----
+    Waits for a quota do not count against the cluster's deadline.
     """
 
-    def __init__(
-        self, bootstrap_servers: str, partition: TopicPartition, *, read_committed: bool, stall_timeout_s: float
-    ) -> None:
+    def __init__(self, cluster: Cluster, partition: TopicPartition, *, read_committed: bool) -> None:
+        self._cluster = cluster
         self._partition = partition
         self._read_committed = read_committed
-        self._stall_timeout_s = stall_timeout_s
-        self._servers = bootstrap_servers
-        self._settings = client_config(bootstrap_servers)
-        self._leaders = Leaders(Admin(bootstrap_servers))
         self._connection: FetchConnection | None = None
         self._leader: Address | None = None
         self._asked: int | None = None
@@ -54,7 +48,7 @@ class PartitionFetcher:
     def close(self) -> None:
         """Leave the broker; an answer that is on its way is lost."""
         if self._connection is not None and self._leader is not None and self._asked is None:
-            released(self._servers, self._leader, self._connection)
+            self._cluster.pool.release(self._leader, self._connection)
             self._connection = None
         self._drop()
 
@@ -88,13 +82,13 @@ class PartitionFetcher:
         TopicMismatchError
             If there is no such partition.
         KafkaUnavailableError
-            If no records came for `stall_timeout_s`.
+            If no records came within the deadline.
         """
         if self._asked is None and self._read_committed:
-            there = take_fetched(self._servers, self._partition, offset)
+            there = take_fetched(self._cluster, self._partition, offset)
             if there is not None:
                 return there
-        stall = Stall(self._stall_timeout_s)
+        stall = Stall(self._cluster.timeout_s)
         failed: StateStoreError | None = None
         pause_s = 0.0
         while (left := stall.left_s - pause_s) > 0:
@@ -107,12 +101,12 @@ class PartitionFetcher:
                 found, throttled_s = self._answer(silence_s)
             except ConnectionLostError as error:
                 self._drop()
-                self._leaders.forget()
+                self._cluster.pool.forget()
                 failed = KafkaUnavailableError(str(error))
                 continue
             except KafkaException as error:
                 self._drop()
-                self._leaders.forget()
+                self._cluster.pool.forget()
                 failed = self._passing(error.args[0], offset)
                 continue
             if found is not None and (len(found.records) or found.tells_of_none_before(end)):
@@ -128,11 +122,11 @@ class PartitionFetcher:
 
     def _connect(self, timeout_s: float) -> None:
         if self._connection is None:
-            leader = self._leaders.of([self._partition], timeout_s)[self._partition]
+            leader = find_leaders(self._cluster, [self._partition], timeout_s)[self._partition]
             if isinstance(leader, KafkaError):
                 raise KafkaException(leader)
             self._leader = leader
-            self._connection = connected(FetchConnection, self._servers, leader, self._settings, timeout_s)
+            self._connection = self._cluster.connect(FetchConnection, leader, timeout_s)
 
     def _ask(self, offset: int) -> None:
         if self._connection is not None and self._asked != offset:

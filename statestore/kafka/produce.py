@@ -31,6 +31,7 @@ from confluent_kafka import KafkaError
 from statestore import kill_switch
 from statestore.compiled.batches import Int64s, address_of, int64_column, lengths
 from statestore.errors import InputError
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.compression import LZ4, NONE, Bytes
 from statestore.kafka.connection import Connection, read_by_topic, topic_parts
 from statestore.kafka.leader_requests import LeaderRounds, Left
@@ -142,20 +143,16 @@ class ColumnProducer:
 
     Parameters
     ----------
-    bootstrap_servers
-        Kafka brokers; `can_fetch` must have said yes to their clients' configuration.
-    timeout_s
-        Give up when for so long no partition got any further.
+    cluster
+        One with `can_fetch`.
     max_batch_bytes
         `max.message.bytes` of the topic.
     compress
         Compress batches with LZ4, where that makes them smaller.
     """
 
-    def __init__(
-        self, bootstrap_servers: str, topic: str, timeout_s: float, max_batch_bytes: int, *, compress: bool = True
-    ) -> None:
-        self._servers, self._topic, self._timeout_s = bootstrap_servers, topic, timeout_s
+    def __init__(self, cluster: Cluster, topic: str, max_batch_bytes: int, *, compress: bool = True) -> None:
+        self._cluster, self._topic = cluster, topic
         self._max_batch_bytes, self._compress = max_batch_bytes, compress
         self._most = min(max_batch_bytes, _BATCH_BYTES) - _HEAD_BYTES - _LZ4_FRAME_BYTES
         self._producer: _Producer | None = None
@@ -202,7 +199,7 @@ class ColumnProducer:
             If the cluster has lost what it had acknowledged.
         """
         left = {where: self._sequences.get(where, 0) for where, batches in self._waiting.items() if batches}
-        rounds = LeaderRounds(self._servers, _ProduceConnection, "producing to", self._timeout_s)
+        rounds = LeaderRounds(self._cluster, _ProduceConnection, "producing to")
 
         def ask(connection: _ProduceConnection, some: Left, silence_s: float) -> float:
             if self._producer is None:

@@ -18,14 +18,14 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, Kaf
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from statestore.errors import KafkaUnavailableError, StateStoreError
-from statestore.kafka.client import client_config, make_client, translate
+from statestore.kafka.client import translate
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.deadline import close_consumer
 from statestore.kafka.first_offsets import FirstOffsets
 from statestore.kafka.partition_fetcher import PartitionFetcher, gone
 from statestore.kafka.record_batch import OldFormatError, damaged, delivered, split, with_outcomes
 from statestore.kafka.record_columns import DecodedRecords, decode, to_batch
 from statestore.kafka.record_headers import RecordsWithHeaders, with_headers
-from statestore.kafka.secure_connection import can_fetch
 from statestore.kafka.stall import Stall
 from statestore.model import TopicPartition
 
@@ -46,33 +46,20 @@ class LogReader:
 
     Parameters
     ----------
-    bootstrap_servers
-        Kafka brokers.
-    partition
-        What to read.
     read_committed
         Deliver only records of committed transactions; else all records.
-    stall_timeout_s
-        Give up when for so long neither a record nor the end of the log has come, waits for a quota excluded.
 
     Notes
     -----
+    It gives up when neither a record nor the end of the log has come within the deadline, waits for a quota excluded.
     librdkafka's default fetch settings starve a fast reader; the ones here were measured at six times the rate.
     """
 
-    def __init__(
-        self,
-        bootstrap_servers: str,
-        partition: TopicPartition,
-        *,
-        read_committed: bool = True,
-        stall_timeout_s: float = 30.0,
-    ) -> None:
+    def __init__(self, cluster: Cluster, partition: TopicPartition, *, read_committed: bool = True) -> None:
         self.partition = partition
-        self._servers = bootstrap_servers
+        self._cluster = cluster
         self._read_committed = read_committed
-        self._stall_timeout_s = stall_timeout_s
-        self._stall = Stall(stall_timeout_s)
+        self._stall = Stall(cluster.timeout_s)
         self._append_times = False
         self._markers: list[int] = []
         self._made: Consumer | None = None
@@ -111,7 +98,7 @@ class LogReader:
         TopicMismatchError
             If there is no such partition.
         KafkaUnavailableError
-            If nothing came for `stall_timeout_s`.
+            If nothing came within the deadline.
         """
         yield from self._read(start, end, lambda decoded: (decoded.columns,), to_batch)
 
@@ -131,7 +118,7 @@ class LogReader:
         if start >= end:
             return
         few = end - start < _FEW and "numba" not in sys.modules
-        if few or not can_fetch(client_config(self._servers)):
+        if few or not self._cluster.can_fetch:
             yield from self._read_messages(start, end, of_messages)
         else:
             yield from self._fetch(start, end, of_decoded, of_messages)
@@ -145,12 +132,7 @@ class LogReader:
         *,
         aborted: bool = False,
     ) -> Iterator[T]:
-        fetcher = PartitionFetcher(
-            self._servers,
-            self.partition,
-            read_committed=self._read_committed,
-            stall_timeout_s=self._stall_timeout_s,
-        )
+        fetcher = PartitionFetcher(self._cluster, self.partition, read_committed=self._read_committed)
         try:
             while start < end:
                 fetched = fetcher.fetch(start, end)
@@ -231,10 +213,10 @@ class LogReader:
         librdkafka tells the end of the log only where it has read up to it: not behind a compaction hole that is
         followed by an open transaction.
         """
-        if not self._read_committed or not can_fetch(client_config(self._servers)):
+        if not self._read_committed or not self._cluster.can_fetch:
             return False
         try:
-            return first_offset(self._servers, self.partition, start, end, _QUIET_S) is None
+            return first_offset(self._cluster.within(_QUIET_S), self.partition, start, end) is None
         except StateStoreError:  # what is in the way, librdkafka tells, or the stall
             return False
 
@@ -262,28 +244,25 @@ class LogReader:
 
     def _consumer(self) -> Consumer:
         if self._made is None:
-            self._made = make_client(
+            self._made = self._cluster.client(
                 Consumer,
-                client_config(
-                    self._servers,
-                    **{
-                        "group.id": "statestore-log-reader",  # librdkafka asks for one; nothing is committed to it
-                        "enable.auto.commit": False,
-                        "enable.auto.offset.store": False,
-                        "auto.offset.reset": "error",
-                        "enable.partition.eof": True,
-                        "isolation.level": "read_committed" if self._read_committed else "read_uncommitted",
-                        "throttle_cb": self._stall.note,
-                        "check.crcs": True,
-                        "fetch.queue.backoff.ms": 1,
-                        # The end of the log is told by the answer to a fetch that found nothing: have it at once.
-                        "fetch.wait.max.ms": 10,
-                        "queued.min.messages": 1_000_000,
-                        "queued.max.messages.kbytes": 65_536,
-                        "fetch.max.bytes": 64 * 1024 * 1024,
-                        "max.partition.fetch.bytes": 8 * 1024 * 1024,
-                    },
-                ),
+                **{
+                    "group.id": "statestore-log-reader",  # librdkafka asks for one; nothing is committed to it
+                    "enable.auto.commit": False,
+                    "enable.auto.offset.store": False,
+                    "auto.offset.reset": "error",
+                    "enable.partition.eof": True,
+                    "isolation.level": "read_committed" if self._read_committed else "read_uncommitted",
+                    "throttle_cb": self._stall.note,
+                    "check.crcs": True,
+                    "fetch.queue.backoff.ms": 1,
+                    # The answer to a fetch without records shows the end of the log: request it at once.
+                    "fetch.wait.max.ms": 10,
+                    "queued.min.messages": 1_000_000,
+                    "queued.max.messages.kbytes": 65_536,
+                    "fetch.max.bytes": 64 * 1024 * 1024,
+                    "max.partition.fetch.bytes": 8 * 1024 * 1024,
+                },
             )
         return self._made
 
@@ -293,29 +272,23 @@ class LogReader:
             close_consumer(self._made)
 
 
-def first_offset(
-    bootstrap_servers: str, partition: TopicPartition, start: int, end: int, stall_timeout_s: float
-) -> int | None:
+def first_offset(cluster: Cluster, partition: TopicPartition, start: int, end: int) -> int | None:
     """Offset of the first record that a read-committed consumer gets with `start <= offset < end`; None if none.
 
     Offsets alone do not tell: markers, aborted records and compaction holes take some, too.
     """
-    return first_offsets(bootstrap_servers, {partition: (start, end)}, stall_timeout_s)[partition]
+    return first_offsets(cluster, {partition: (start, end)})[partition]
 
 
 def first_offsets(
-    bootstrap_servers: str, ranges: Mapping[TopicPartition, tuple[int, int]], stall_timeout_s: float
+    cluster: Cluster, ranges: Mapping[TopicPartition, tuple[int, int]]
 ) -> dict[TopicPartition, int | None]:
     """Return what `first_offset` does for a range of each partition: thousands in one go.
 
     Parameters
     ----------
-    bootstrap_servers
-        Kafka brokers.
     ranges
         First offset and end, exclusive, by partition.
-    stall_timeout_s
-        Give up when for so long no partition got any further.
 
     Raises
     ------
@@ -324,44 +297,38 @@ def first_offsets(
     TopicMismatchError
         If there is no such partition.
     KafkaUnavailableError
-        If nothing came for `stall_timeout_s`.
+        If nothing came within the deadline.
     """
 
     def read_messages(partition: TopicPartition, start: int, end: int) -> int | None:
-        with LogReader(bootstrap_servers, partition, stall_timeout_s=stall_timeout_s) as reader:
+        with LogReader(cluster, partition) as reader:
             for messages in reader.read_messages(start, end):
                 offset: int = messages[0].offset()
                 return offset
         return None
 
-    if can_fetch(client_config(bootstrap_servers)):
-        return FirstOffsets(bootstrap_servers, ranges, stall_timeout_s, read_messages).find()
+    if cluster.can_fetch:
+        return FirstOffsets(cluster, ranges, read_messages).find()
     return {partition: read_messages(partition, *range_) for partition, range_ in ranges.items()}
 
 
-def is_compressed(
-    bootstrap_servers: str, partition: TopicPartition, start: int, end: int, stall_timeout_s: float
-) -> bool | None:
+def is_compressed(cluster: Cluster, partition: TopicPartition, start: int, end: int) -> bool | None:
     """Return whether the last records of a log are compressed; None if none of the last ones tells.
 
     Parameters
     ----------
-    bootstrap_servers
-        Kafka brokers.
     start, end
         Where the log starts, and where it ends for a read-committed consumer.
-    stall_timeout_s
-        Give up when for so long no records have come.
 
     Raises
     ------
     KafkaUnavailableError
-        If no records came for `stall_timeout_s`.
+        If no records came within the deadline.
     """
     at, found = max(start, end - _LATEST), None
-    if not can_fetch(client_config(bootstrap_servers)):
+    if not cluster.can_fetch:
         return None
-    fetcher = PartitionFetcher(bootstrap_servers, partition, read_committed=True, stall_timeout_s=stall_timeout_s)
+    fetcher = PartitionFetcher(cluster, partition, read_committed=True)
     try:
         while at < end:
             fetched = fetcher.fetch(at, end)

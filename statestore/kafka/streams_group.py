@@ -19,15 +19,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from statestore.kafka.client import Admin, client_config, until_answered
 from statestore.kafka.compression import Bytes
 from statestore.kafka.connection import Connection, ConnectionLostError, text
-from statestore.kafka.leaders import Address
+from statestore.kafka.connection_pool import Address
 from statestore.kafka.secure_connection import can_fetch
+
+if TYPE_CHECKING:
+    from statestore.kafka.cluster import Cluster
 
 T = TypeVar("T")
 
@@ -64,7 +66,7 @@ class StreamsGroup(NamedTuple):
 DescribedGroup = StreamsGroup | int
 
 
-def streams_group(bootstrap_servers: str, group: str, timeout_s: float) -> StreamsGroup | None:
+def streams_group(cluster: Cluster, group: str) -> StreamsGroup | None:
     """Ask for a group of Kafka Streams' own protocol.
 
     Returns
@@ -78,19 +80,18 @@ def streams_group(bootstrap_servers: str, group: str, timeout_s: float) -> Strea
     KafkaUnavailableError
         If no coordinator answers in time, or access is refused.
     """
-    settings = client_config(bootstrap_servers)
+    settings = cluster.config()
     if not can_fetch(settings):
         return None
-    admin = Admin(bootstrap_servers)
 
     def ask(left_s: float) -> StreamsGroup | None:
-        broker = admin.client(left_s).describe_cluster(request_timeout=left_s).result().nodes[0]
+        broker = cluster.admin(left_s).describe_cluster(request_timeout=left_s).result().nodes[0]
         try:
             return _asked((broker.host, broker.port), settings, group, left_s)
         except ConnectionLostError as error:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT, str(error), retriable=True)) from error
 
-    return until_answered(ask, f"asking for the streams group {group}", timeout_s)
+    return cluster.answered(ask, f"asking for the streams group {group}")
 
 
 def _asked(broker: Address, settings: Mapping[str, Any], group: str, left_s: float) -> StreamsGroup | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaTopicPartition
@@ -20,10 +20,12 @@ from confluent_kafka.admin import (
 )
 
 from statestore.errors import InputError, KafkaUnavailableError, StateStoreError, TopicMismatchError
-from statestore.kafka.client import Admin, until_answered
-from statestore.kafka.leaders import Leaders
+from statestore.kafka.leaders import require_leaders
 from statestore.kafka.streams_group import streams_group
 from statestore.model import TopicPartition
+
+if TYPE_CHECKING:
+    from statestore.kafka.cluster import Cluster
 
 #: Whose a topic's timestamps are: the producers' or the brokers'.
 TIMESTAMP_TYPE, CREATE_TIME, APPEND_TIME = "message.timestamp.type", "CreateTime", "LogAppendTime"
@@ -92,31 +94,10 @@ _NOT_SEEN = (
 
 
 class Topics:
-    """Questions about topics, each answered within a deadline.
+    """Questions about the topics of a cluster, each answered within its deadline; made by `Cluster.topics`."""
 
-    Parameters
-    ----------
-    bootstrap_servers
-        Kafka brokers.
-    timeout_s
-        Deadline of one request.
-    """
-
-    def __init__(self, bootstrap_servers: str, timeout_s: float = 30.0) -> None:
-        self._servers = bootstrap_servers
-        self._timeout_s = timeout_s
-        self._admin = Admin(bootstrap_servers)
-        self._leaders = Leaders(self._admin)
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """Kafka brokers."""
-        return self._servers
-
-    @property
-    def kafka_timeout_s(self) -> float:
-        """Deadline of one request."""
-        return self._timeout_s
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
 
     def cluster_id(self) -> str:
         """Return the id of the cluster.
@@ -128,10 +109,10 @@ class Topics:
         """
 
         def ask(timeout_s: float) -> str:
-            answer = self._admin.client(timeout_s).describe_cluster(request_timeout=timeout_s)
+            answer = self.cluster.admin(timeout_s).describe_cluster(request_timeout=timeout_s)
             return str(answer.result().cluster_id)
 
-        return until_answered(ask, f"asking {self._servers} for the cluster's id", self._timeout_s)
+        return self.cluster.answered(ask, f"asking {self.cluster.servers} for the cluster's id")
 
     def names(self) -> list[str]:
         """Return the names of all topics, in order.
@@ -141,10 +122,9 @@ class Topics:
         KafkaUnavailableError
             If no broker answers in time.
         """
-        listed = until_answered(
-            lambda timeout_s: self._admin.client(timeout_s).list_topics(timeout=timeout_s),
-            f"asking {self._servers} for topics",
-            self._timeout_s,
+        listed = self.cluster.answered(
+            lambda timeout_s: self.cluster.admin(timeout_s).list_topics(timeout=timeout_s),
+            f"asking {self.cluster.servers} for topics",
         )
         return sorted(listed.topics)
 
@@ -161,7 +141,7 @@ class Topics:
             return {}
 
         def ask(timeout_s: float) -> dict[str, Topic]:
-            futures = self._admin.client(timeout_s).describe_topics(TopicCollection(wanted), request_timeout=timeout_s)
+            futures = self.cluster.admin(timeout_s).describe_topics(TopicCollection(wanted), request_timeout=timeout_s)
             found = {}
             for name, future in futures.items():
                 try:
@@ -173,13 +153,13 @@ class Topics:
                     found[name] = Topic(name, str(topic.topic_id), len(topic.partitions))
             return found
 
-        return until_answered(ask, f"describing the topics {', '.join(wanted)}", self._timeout_s)
+        return self.cluster.answered(ask, f"describing the topics {', '.join(wanted)}")
 
     def find(self, name: str) -> Topic | None:
         """Describe one topic; None if it does not exist. One that may not be seen is an error, unlike in `describe`."""
 
         def ask(timeout_s: float) -> Topic | None:
-            asked = self._admin.client(timeout_s).describe_topics(TopicCollection([name]), request_timeout=timeout_s)
+            asked = self.cluster.admin(timeout_s).describe_topics(TopicCollection([name]), request_timeout=timeout_s)
             try:
                 found = asked[name].result()
             except KafkaException as error:
@@ -188,7 +168,7 @@ class Topics:
                 raise
             return Topic(name, str(found.topic_id), len(found.partitions))
 
-        return until_answered(ask, f"describing topic {name}", self._timeout_s)
+        return self.cluster.answered(ask, f"describing topic {name}")
 
     def require(self, name: str) -> Topic:
         """Describe one topic.
@@ -200,7 +180,9 @@ class Topics:
         """
         topic = self.describe([name]).get(name)
         if topic is None:
-            raise TopicMismatchError(f"topic {name} does not exist on {self._servers}; create it, or correct its name")
+            raise TopicMismatchError(
+                f"topic {name} does not exist on {self.cluster.servers}; create it, or correct its name"
+            )
         return topic
 
     def ensure(self, name: str, partitions: int, config: dict[str, str]) -> Topic:
@@ -239,38 +221,42 @@ class Topics:
 
         def ask(timeout_s: float) -> bool:
             try:
-                self._admin.client(timeout_s).create_topics([new], request_timeout=timeout_s)[name].result()
+                self.cluster.admin(timeout_s).create_topics([new], request_timeout=timeout_s)[name].result()
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
                 return False
             return True
 
-        return until_answered(ask, f"creating topic {name}", self._timeout_s)
+        return self.cluster.answered(ask, f"creating topic {name}")
 
     def delete(self, name: str) -> None:
         """Delete a topic with all its records, and wait until the brokers no longer show it."""
 
         def ask(timeout_s: float) -> None:
             try:
-                self._admin.client(timeout_s).delete_topics([name], request_timeout=timeout_s)[name].result()
+                self.cluster.admin(timeout_s).delete_topics([name], request_timeout=timeout_s)[name].result()
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
 
-        until_answered(ask, f"deleting topic {name}", self._timeout_s)
-        deadline = time.monotonic() + self._timeout_s
+        self.cluster.answered(ask, f"deleting topic {name}")
+        deadline = time.monotonic() + self.cluster.timeout_s
         while name in self.names():
             if time.monotonic() > deadline:
-                raise KafkaUnavailableError(f"topic {name} was deleted, but still exists after {self._timeout_s:g} s")
+                raise KafkaUnavailableError(
+                    f"topic {name} was deleted, but still exists after {self.cluster.timeout_s:g} s"
+                )
             time.sleep(_PAUSE_S)
 
     def appeared(self, name: str) -> Topic:
         """Wait until the brokers show a topic that was just created: one learns of it later than another."""
-        deadline, pause_s = time.monotonic() + self._timeout_s, _FIRST_PAUSE_S
+        deadline, pause_s = time.monotonic() + self.cluster.timeout_s, _FIRST_PAUSE_S
         while (topic := self.describe([name]).get(name)) is None:
             if time.monotonic() > deadline:
-                raise KafkaUnavailableError(f"topic {name} was created, but does not exist after {self._timeout_s:g} s")
+                raise KafkaUnavailableError(
+                    f"topic {name} was created, but does not exist after {self.cluster.timeout_s:g} s"
+                )
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _PAUSE_S)
         return topic
@@ -319,7 +305,7 @@ class Topics:
             for name, topic in self.describe(names).items()
             for number in range(topic.partitions)
         ]
-        deadline = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + self.cluster.timeout_s
         while any(log.last_stable < log.high_watermark for log in self.log_ranges(partitions).values()):
             if time.monotonic() > deadline:
                 return
@@ -342,11 +328,11 @@ class Topics:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in dict.fromkeys(names)]
 
         def ask(timeout_s: float) -> dict[str, dict[str, ConfigEntry]]:
-            futures = self._admin.client(timeout_s).describe_configs(resources, request_timeout=timeout_s)
+            futures = self.cluster.admin(timeout_s).describe_configs(resources, request_timeout=timeout_s)
             return {resource.name: future.result() for resource, future in futures.items()}
 
         doing = f"reading settings of the topics {', '.join(resource.name for resource in resources)}"
-        return until_answered(ask, doing, self._timeout_s) if resources else {}
+        return self.cluster.answered(ask, doing) if resources else {}
 
     def set_config(self, name: str, settings: Mapping[str, str]) -> None:
         """Set some settings of a topic; the others stay."""
@@ -356,11 +342,11 @@ class Topics:
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
 
         def ask(timeout_s: float) -> None:
-            asked = self._admin.client(timeout_s).incremental_alter_configs([resource], request_timeout=timeout_s)
+            asked = self.cluster.admin(timeout_s).incremental_alter_configs([resource], request_timeout=timeout_s)
             for future in asked.values():
                 future.result()
 
-        until_answered(ask, f"changing settings of topic {name}", self._timeout_s)
+        self.cluster.answered(ask, f"changing settings of topic {name}")
 
     def require_no_members(self, group: str) -> None:
         """Make sure that nobody consumes as this group, such as a running Kafka Streams application of that name.
@@ -375,18 +361,18 @@ class Topics:
         """
 
         def ask(timeout_s: float) -> list[str]:
-            asked = self._admin.client(timeout_s).describe_consumer_groups([group], request_timeout=timeout_s)
+            asked = self.cluster.admin(timeout_s).describe_consumer_groups([group], request_timeout=timeout_s)
             found = asked[group].result()
             return sorted(f"{member.client_id} on {member.host}" for member in found.members)
 
         try:
-            members = until_answered(ask, f"asking who consumes as {group}", self._timeout_s)
+            members = self.cluster.answered(ask, f"asking who consumes as {group}")
         except StateStoreError as error:
             cause = error.__cause__
             if not isinstance(cause, KafkaException) or cause.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
                 raise
             members = []
-        if not members and (found := streams_group(self._servers, group, self._timeout_s)) is not None:
+        if not members and (found := streams_group(self.cluster, group)) is not None:
             members = list(found.members)
         if members:
             raise InputError(
@@ -400,16 +386,16 @@ class Topics:
         asked = [KafkaTopicPartition(*partition, offset) for partition, offset in before.items()]
 
         def ask(timeout_s: float) -> None:
-            admin = self._admin.client(timeout_s)
+            admin = self.cluster.admin(timeout_s)
             try:
-                self._leaders.learn(before, timeout_s)
+                require_leaders(self.cluster, before, timeout_s)
                 for future in admin.delete_records(asked, request_timeout=timeout_s).values():
                     future.result()
             except KafkaException as error:
                 raise _without_leader(admin, error, before, timeout_s) from error
 
         if asked:
-            until_answered(ask, f"deleting processed records of {', '.join(map(str, before))}", self._timeout_s)
+            self.cluster.answered(ask, f"deleting processed records of {', '.join(map(str, before))}")
 
     def _list_offsets(
         self, partitions: list[TopicPartition], spec: Any, isolation: IsolationLevel
@@ -422,9 +408,9 @@ class Topics:
         asked = {KafkaTopicPartition(*partition): spec for partition, spec in specs.items()}
 
         def ask(timeout_s: float) -> dict[TopicPartition, _Listed]:
-            admin, attempt_s = self._admin.client(timeout_s), min(timeout_s, _LISTING_S)
+            admin, attempt_s = self.cluster.admin(timeout_s), min(timeout_s, _LISTING_S)
             try:
-                self._leaders.learn(specs, attempt_s)
+                require_leaders(self.cluster, specs, attempt_s)
                 futures = admin.list_offsets(asked, isolation_level=isolation, request_timeout=attempt_s)
                 listed = {TopicPartition(at.topic, at.partition): future.result() for at, future in futures.items()}
             except KafkaException as error:
@@ -441,14 +427,14 @@ class Topics:
                 for partition, found in listed.items()
             }
 
-        return until_answered(ask, f"asking for the log ends of {', '.join(map(str, specs))}", self._timeout_s)
+        return self.cluster.answered(ask, f"asking for the log ends of {', '.join(map(str, specs))}")
 
     def _asked_a_former_leader(self) -> KafkaException:
         """Forget the client, which remembers a leader that is gone and asks it until the request's time is over.
 
         It may then say that the offset of the log's end is "invalid", without an error: that is no answer.
         """
-        self._admin.forget()
+        self.cluster.forget_admin()
         return KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
 
 

@@ -8,7 +8,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from statestore.errors import KafkaUnavailableError
-from statestore.kafka.client import client_config, make_client, translate
+from statestore.kafka.client import translate
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.deadline import close_consumer
 from statestore.kafka.leaders import may_pass
 from statestore.kafka.stall import Stall
@@ -31,29 +32,23 @@ _CONFIG = {
 _REFUSED = (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE)
 
 
-def refused_positions(
-    bootstrap_servers: str, positions: Mapping[TopicPartition, tuple[int, int]], stall_timeout_s: float
-) -> set[TopicPartition]:
+def refused_positions(cluster: Cluster, positions: Mapping[TopicPartition, tuple[int, int]]) -> set[TopicPartition]:
     """Return the partitions whose position librdkafka refuses; that it says why in words only is left to the caller.
 
     Parameters
     ----------
-    bootstrap_servers
-        Kafka brokers.
     positions
         Offset to read next, and leader epoch of the record before it, by partition.
-    stall_timeout_s
-        Give up when for so long nothing was found out of any partition.
 
     Raises
     ------
     KafkaUnavailableError
-        If nothing came for `stall_timeout_s`, or access is refused.
+        If nothing came within the deadline, or access is refused.
     """
     refused: set[TopicPartition] = set()
     waiting = dict.fromkeys(positions)
-    failed, stall = "no answer", Stall(stall_timeout_s)
-    consumer = make_client(Consumer, client_config(bootstrap_servers, **_CONFIG, throttle_cb=stall.note))
+    failed, stall = "no answer", Stall(cluster.timeout_s)
+    consumer = cluster.client(Consumer, **_CONFIG, throttle_cb=stall.note)
     try:
         consumer.assign(
             [KafkaTopicPartition(*at, offset, leader_epoch=epoch) for at, (offset, epoch) in positions.items()]

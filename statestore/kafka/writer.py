@@ -24,7 +24,8 @@ from statestore.errors import (
     StateStoreError,
     TransactionTimedOutError,
 )
-from statestore.kafka.client import client_config, make_client, translate, until_answered
+from statestore.kafka.client import translate
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.deadline import call_within
 from statestore.kafka.groups import ConsumerGroup, GroupOffset, kafka_offsets
 from statestore.kafka.stall import Stall
@@ -70,39 +71,32 @@ class RecordWriter:
     ----------
     name
         Who writes, for errors.
-    timeout_s
-        Deadline of each call that waits for Kafka.
     max_batch_bytes
         The smallest `max.message.bytes` of the topics written to: brokers refuse larger batches.
     """
 
-    def __init__(
-        self, bootstrap_servers: str, name: str, timeout_s: float, max_batch_bytes: int | None, **config: Any
-    ) -> None:
+    def __init__(self, cluster: Cluster, name: str, max_batch_bytes: int | None, **config: Any) -> None:
+        self._cluster = cluster
         self._name = name
-        self._timeout_s = timeout_s
         self._max_batch_bytes = max_batch_bytes
         self._delivered: dict[tuple[str, int], int] = {}
         self._failed: StateStoreError | None = None
-        self._stall = Stall(timeout_s)
+        self._stall = Stall(cluster.timeout_s)
         # A callback may be called with a Python exception already pending. No method of a base class is found then
         # (CPython's find_name_in_mro gives up), but attributes of the instance and globals are.
         self._tell_failure = self._on_failure
-        self._producer = make_client(
+        self._producer = cluster.client(
             Producer,
-            client_config(
-                bootstrap_servers,
-                **{
-                    "partitioner": "murmur2_random",  # Kafka's own; librdkafka's default would place keys elsewhere
-                    "linger.ms": 20,
-                    "throttle_cb": self._stall.note,
-                    "queue.buffering.max.messages": 500_000,
-                    "compression.type": "lz4",
-                    "message.max.bytes": _NO_LIMIT,
-                    "batch.size": min(max_batch_bytes or _BATCH_BYTES, _BATCH_BYTES),
-                    **config,
-                },
-            ),
+            **{
+                "partitioner": "murmur2_random",  # Kafka's own; librdkafka's default would place keys elsewhere
+                "linger.ms": 20,
+                "throttle_cb": self._stall.note,
+                "queue.buffering.max.messages": 500_000,
+                "compression.type": "lz4",
+                "message.max.bytes": _NO_LIMIT,
+                "batch.size": min(max_batch_bytes or _BATCH_BYTES, _BATCH_BYTES),
+                **config,
+            },
         )
 
     def produce(
@@ -269,28 +263,22 @@ class TransactionalWriter(RecordWriter):
 
     Parameters
     ----------
-    bootstrap_servers
-        Kafka brokers.
     transactional_id
         The same for every attempt of a task; `init` fences earlier holders.
-    timeout_s
-        Deadline of each call that waits for Kafka.
     transaction_timeout_ms
         After so long the broker aborts a transaction that has not ended, and fences its producer.
     """
 
     def __init__(
         self,
-        bootstrap_servers: str,
+        cluster: Cluster,
         transactional_id: str,
-        timeout_s: float = 30.0,
         transaction_timeout_ms: int = 60_000,
         max_batch_bytes: int | None = None,
     ) -> None:
         super().__init__(
-            bootstrap_servers,
+            cluster,
             transactional_id,
-            timeout_s,
             max_batch_bytes,
             **{
                 "transactional.id": transactional_id,
@@ -314,7 +302,7 @@ class TransactionalWriter(RecordWriter):
         KafkaUnavailableError
             If Kafka does not answer in time.
         """
-        until_answered(self._producer.init_transactions, f"starting transactions as {self._name}", self._timeout_s)
+        self._cluster.answered(self._producer.init_transactions, f"starting transactions as {self._name}")
 
     def begin(self) -> None:
         """Begin a transaction."""
@@ -360,7 +348,7 @@ class TransactionalWriter(RecordWriter):
         """Abort, which must follow anyway: it tells what the fatal error was."""
         self._open = False
         try:
-            self._producer.abort_transaction(self._timeout_s)
+            self._producer.abort_transaction(self._cluster.timeout_s)
         except KafkaException as error:
             return self._explained(translate(error, doing))
         return RetryError(f"{doing}: the producer failed and its transaction was aborted; run again")
@@ -380,13 +368,13 @@ class TransactionalWriter(RecordWriter):
             self._producer.send_offsets_to_transaction(kafka_offsets(offsets), metadata, timeout_s)
 
         try:
-            call_within(self._timeout_s + 1, lambda: until_answered(send, doing, self._timeout_s), "send offsets")
+            call_within(self._cluster.timeout_s + 1, lambda: self._cluster.answered(send, doing), "send offsets")
         except FencedError as error:
             raise self._explained(error) from error
         except TimeoutError as error:
             self._open = False
             raise KafkaUnavailableError(
-                f"{doing}: no answer in {self._timeout_s:g} s; check that the brokers are up"
+                f"{doing}: no answer in {self._cluster.timeout_s:g} s; check that the brokers are up"
             ) from error
 
     def commit(self) -> None:
@@ -403,7 +391,7 @@ class TransactionalWriter(RecordWriter):
         """
         doing = f"committing a transaction of {self._name}"
         kill_switch.soon("commit sent, answer unseen")
-        deadline = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + self._cluster.timeout_s
         while True:
             left = deadline - time.monotonic()
             try:
@@ -417,7 +405,7 @@ class TransactionalWriter(RecordWriter):
                     raise self._explained(known) from error
                 self._open = False  # no abort: it could contradict a commit that did happen
                 raise CommitOutcomeUnknownError(
-                    f"{doing}: no answer in {self._timeout_s:g} s ({cause.str()}); run again, "
+                    f"{doing}: no answer in {self._cluster.timeout_s:g} s ({cause.str()}); run again, "
                     "which settles the outcome from the log"
                 ) from error
             else:
@@ -431,7 +419,7 @@ class TransactionalWriter(RecordWriter):
         self._open = False
         try:
             self._producer.purge()
-            self._producer.abort_transaction(self._timeout_s)
+            self._producer.abort_transaction(self._cluster.timeout_s)
         except (KafkaException, SystemError):
             # Fenced, or Kafka is gone: the transaction ends by the successor's init or by its timeout.
             return
@@ -440,10 +428,8 @@ class TransactionalWriter(RecordWriter):
 class AtLeastOnceWriter(RecordWriter):
     """A producer without transactions: what is acknowledged stays, input offsets are committed after it."""
 
-    def __init__(
-        self, bootstrap_servers: str, name: str, timeout_s: float = 30.0, max_batch_bytes: int | None = None
-    ) -> None:
-        super().__init__(bootstrap_servers, name, timeout_s, max_batch_bytes, **{"enable.idempotence": True})
+    def __init__(self, cluster: Cluster, name: str, max_batch_bytes: int | None = None) -> None:
+        super().__init__(cluster, name, max_batch_bytes, **{"enable.idempotence": True})
         self._pending: tuple[ConsumerGroup, Mapping[TopicPartition, GroupOffset]] | None = None
         self._kept: OffsetRecord | None = None
 
@@ -477,7 +463,7 @@ class AtLeastOnceWriter(RecordWriter):
 
     def abort(self) -> None:
         """Send what was produced, as stores without transactions have it; what Kafka does not take is thrown away."""
-        self._producer.flush(min(self._timeout_s, _LAST_S))
+        self._producer.flush(min(self._cluster.timeout_s, _LAST_S))
         self._producer.purge()
 
 

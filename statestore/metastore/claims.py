@@ -61,11 +61,10 @@ def claims_of(topics: Topics, applications: Iterable[str]) -> dict[str, FoundCla
     names = {input_offsets_topic(name): name for name in applications}
     places = {TopicPartition(topic, 0): names[topic] for topic in topics.describe(names)}
     found = dict[str, FoundClaim]()
-    servers, timeout_s = topics.bootstrap_servers, topics.kafka_timeout_s
     for where, log in topics.log_ranges(places).items():
         # Claims are written without a transaction. An open transaction of a task must not hide one.
         whole = log._replace(last_stable=log.high_watermark)
-        last = last_record(servers, where, whole, CLAIM_KEY, timeout_s, read_committed=False)
+        last = last_record(topics.cluster, where, whole, CLAIM_KEY, read_committed=False)
         found[places[where]] = FoundClaim(None, False)
         if last is not None and last.value is not None:
             near = log.high_watermark - last.offset <= _NEAR
@@ -137,8 +136,7 @@ def release(topics: Topics, application: str, service_id: str) -> None:
 def _write(topics: Topics, applications: Collection[str], value: bytes | None) -> None:
     if not applications:
         return
-    timeout_s = topics.kafka_timeout_s
-    with closing(RecordWriter(topics.bootstrap_servers, "the catalogue", timeout_s, None)) as writer:
+    with closing(RecordWriter(topics.cluster, "the catalogue", None)) as writer:
         for name in applications:
-            writer.produce(input_offsets_topic(name), CLAIM_KEY, value, brokers_clock.now_ms(topics), 0)
+            writer.produce(input_offsets_topic(name), CLAIM_KEY, value, brokers_clock.now_ms(topics.cluster), 0)
         writer.flush()

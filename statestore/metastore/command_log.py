@@ -21,6 +21,7 @@ from statestore.errors import (
     TopicMismatchError,
     of_os_error,
 )
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.topics import Topic
 from statestore.metastore.backup import BackupContent, BackupFile, Mark
 from statestore.metastore.catalogue import Catalogue
@@ -89,10 +90,10 @@ class CommandLog:
         Its backup; None: there is none, and a topic that was deleted is one that never was.
     """
 
-    def __init__(self, bootstrap_servers: str, service_id: str, backup: Location | None, timeout_s: float) -> None:
-        self.topic = CommandTopic(bootstrap_servers, service_id, timeout_s)
+    def __init__(self, cluster: Cluster, service_id: str, backup: Location | None) -> None:
+        self.topic = CommandTopic(cluster, service_id)
         self.backup = None if backup is None else BackupFile(backup, service_id)
-        self._timeout_s = timeout_s
+        self._timeout_s = cluster.timeout_s
         self._known: Look | None = None
 
     def look(self, *, strict: bool = False) -> Look:

@@ -10,9 +10,10 @@ from collections.abc import Generator
 from typing import NamedTuple
 
 from statestore.errors import OpenTransactionError, RetryError, TopicMismatchError
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.open_transaction import advice
 from statestore.kafka.reader import LogReader
-from statestore.kafka.topics import LogRange, Topic, Topics
+from statestore.kafka.topics import LogRange, Topic
 from statestore.model import TopicPartition
 
 #: Without them commands would be lost: by age, by size, by a key that comes again, by a replica that was behind; or
@@ -64,15 +65,14 @@ class CommandTopic:
 
     Parameters
     ----------
-    timeout_s
-        Deadline of one request, and of waiting for a transaction to end.
+    cluster
+        Its deadline is also that of waiting for a transaction to end.
     """
 
-    def __init__(self, bootstrap_servers: str, service_id: str, timeout_s: float = 30.0) -> None:
+    def __init__(self, cluster: Cluster, service_id: str) -> None:
         self.partition = TopicPartition(topic_name(service_id), 0)
-        self._servers = bootstrap_servers
-        self._timeout_s = timeout_s
-        self._topics = Topics(bootstrap_servers, timeout_s)
+        self._cluster = cluster
+        self._topics = cluster.topics
 
     @property
     def name(self) -> str:
@@ -128,7 +128,7 @@ class CommandTopic:
         TopicMismatchError
             If there is no such topic.
         """
-        deadline = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + self._cluster.timeout_s
         while True:
             try:
                 return self._topics.log_ranges([self.partition])[self.partition]
@@ -147,7 +147,7 @@ class CommandTopic:
 
     def batches(self, start: int, target: int) -> Generator[list[CommandRecord], None, None]:
         """Yield the same records as they come, many at a time."""
-        with LogReader(self._servers, self.partition, stall_timeout_s=self._timeout_s) as reader:
+        with LogReader(self._cluster, self.partition) as reader:
             for messages in reader.read_messages(start, target):
                 yield [
                     CommandRecord(message.offset(), message.timestamp()[1], message.key(), message.value())
@@ -167,14 +167,14 @@ class CommandTopic:
         OpenTransactionError
             If one is still open when the deadline has passed.
         """
-        deadline = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + self._cluster.timeout_s
         log = log or self.ends()
         while log.last_stable < target:
             if time.monotonic() > deadline:
                 raise OpenTransactionError(
                     f"a transaction has been open in {self.name} since offset {log.last_stable}. It hides commands up "
-                    f"to offset {target}; waited {self._timeout_s:g} s: "
-                    + advice(self._servers, self.partition, log.last_stable, self._timeout_s)
+                    f"to offset {target}; waited {self._cluster.timeout_s:g} s: "
+                    + advice(self._cluster, self.partition, log.last_stable)
                 )
             time.sleep(_PAUSE_S)  # a marker is written a moment after its commit was answered
             log = self.ends()

@@ -131,7 +131,7 @@ def find_drift(
             result += kept or found
     if view.health is not Health.RUNNING:
         return result
-    servers = where.bootstrap_servers
+    servers = where.cluster.servers
     result += [
         Drift(Kind.LEFT_TOPIC, name, owners[name], "no topic", "topic", Remedy.BY_HAND, topic_deletion(servers, name))
         for name in left
@@ -170,7 +170,7 @@ def _kafka_command(name: str, arguments: Sequence[str]) -> str | None:
 
 
 def _python(bootstrap_servers: str, call: str) -> str:
-    text = f"from statestore.kafka.topics import Topics; Topics({bootstrap_servers!r}).{call}"
+    text = f"from statestore.kafka.cluster import Cluster; Cluster({bootstrap_servers!r}).topics.{call}"
     return shlex.join([sys.executable, "-c", text])
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from statestore.config import Settings
 from statestore.errors import InputError
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.writer import TransactionalWriter
 from statestore.metastore import compaction
 from statestore.metastore import topic_restore as restoring
@@ -50,48 +51,46 @@ class Metastore:
 
     Parameters
     ----------
-    bootstrap_servers
-        Kafka brokers.
+    cluster
+        Its deadline is also that of beginning another attempt after having been fenced.
     service_id
         Names the command topic, and the `transactional.id` of those who write to it.
     backup
         File that keeps a copy of each command, against which the topic is checked. None: a topic that was deleted is
         taken for one that never was.
-    timeout_s
-        Deadline of one request to Kafka, and of beginning another attempt after having been fenced.
     turns
         Whether its writers wait for the turns of others; otherwise, they only fence each other.
 
     Examples
     --------
-    >>> metastore = Metastore("localhost:9092", "default", Path("reports/metastore/default.backup"))  # doctest: +SKIP
+    >>> backup = Path("reports/metastore/default.backup")
+    >>> metastore = Metastore(Cluster("localhost:9092"), "default", backup)  # doctest: +SKIP
     >>> metastore.view().catalogue.definitions()  # doctest: +SKIP
     """
 
     def __init__(
         self,
-        bootstrap_servers: str,
+        cluster: Cluster,
         service_id: str,
         backup: Location | None = None,
-        timeout_s: float = 30.0,
         *,
         turns: bool = True,
     ) -> None:
         def open_writer() -> TransactionalWriter:
-            return TransactionalWriter(bootstrap_servers, f"statestore-metastore-{service_id}", timeout_s)
+            return TransactionalWriter(cluster, f"statestore-metastore-{service_id}")
 
         self.service_id = service_id
         self._open_writer = open_writer
-        self._log = CommandLog(bootstrap_servers, service_id, backup, timeout_s)
+        self._log = CommandLog(cluster, service_id, backup)
         self._writer = CommandWriter(
-            self._log, open_writer, timeout_s, turns=Turns(bootstrap_servers, service_id) if turns else None
+            self._log, open_writer, cluster.timeout_s, turns=Turns(cluster, service_id) if turns else None
         )
 
     @classmethod
     def of(cls, settings: Settings) -> Metastore:
         """Return the metastore of an installation."""
         backup = settings.metastore_backup or default_path(settings.reports_dir, settings.service_id)
-        return cls(settings.bootstrap_servers, settings.service_id, backup, settings.kafka_timeout_s)
+        return cls(settings.cluster, settings.service_id, backup)
 
     def view(self, at: int | None = None) -> View:
         """Return the catalogue as it is now; without a topic and a backup, an empty one.

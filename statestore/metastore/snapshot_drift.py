@@ -56,7 +56,7 @@ def rare_snapshots(archive: ArchiveSpec, view: View, topics: Topics, now_ms: int
             needed_ms = _WITHIN * apart_ms[name]
             if changelog.compacted and 0 < changelog.delete_retention_ms < needed_ms:
                 found_ms = changelog.delete_retention_ms
-                setting = topic_setting(topics.bootstrap_servers, name, "delete.retention.ms", str(needed_ms))
+                setting = topic_setting(topics.cluster.servers, name, "delete.retention.ms", str(needed_ms))
                 result.append(_drift(name, application, needed_ms, found_ms, setting))
     return result
 

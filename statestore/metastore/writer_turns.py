@@ -22,8 +22,9 @@ from uuid import uuid4
 
 from statestore import clock, kill_switch
 from statestore.errors import StateStoreError
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.log_tail import LogTail
-from statestore.kafka.topics import APPEND_TIME, TIMESTAMP_TYPE, Topics
+from statestore.kafka.topics import APPEND_TIME, TIMESTAMP_TYPE
 from statestore.kafka.writer import RecordWriter
 from statestore.metastore.command_topic import turns_topic_name
 from statestore.model import TopicPartition
@@ -55,8 +56,6 @@ class Turns:
 
     Parameters
     ----------
-    bootstrap_servers
-        Kafka brokers.
     service_id
         Names the topic.
     longest_s
@@ -67,12 +66,12 @@ class Turns:
 
     def __init__(
         self,
-        bootstrap_servers: str,
+        cluster: Cluster,
         service_id: str,
         longest_s: float = LONGEST_TURN_S,
         silent_s: float = SILENT_S,
     ) -> None:
-        self._servers = bootstrap_servers
+        self._cluster = cluster.within(_TIMEOUT_S)
         self._partition = TopicPartition(turns_topic_name(service_id), 0)
         self._longest_s = longest_s
         self._silent_s = silent_s
@@ -82,8 +81,8 @@ class Turns:
         """Wait for earlier writers, then hold the turn. Do not wait if Kafka does not permit the topic."""
         turn: _Turn | None = None
         with suppress(StateStoreError):
-            Topics(self._servers, _TIMEOUT_S).ensure(self._partition.topic, 1, _CONFIG)
-            turn = _Turn(self._servers, self._partition)
+            self._cluster.topics.ensure(self._partition.topic, 1, _CONFIG)
+            turn = _Turn(self._cluster, self._partition)
         if turn is None:
             yield
             return
@@ -102,7 +101,7 @@ class Turns:
         read_up_to = -1
         first, since_s = b"", time.monotonic()
         deadline = since_s + _TIMEOUT_S
-        with LogTail(self._servers, self._partition, max(turn.number - _READ_BACK, 0)) as tail:
+        with LogTail(self._cluster, self._partition, max(turn.number - _READ_BACK, 0)) as tail:
             while True:
                 for message in tail.poll(_POLL_S):
                     _note(heard, ended, message.key(), message.value(), message.offset())
@@ -143,13 +142,13 @@ class _Turn:
         Id of the turn, and its place among the others.
     """
 
-    def __init__(self, bootstrap_servers: str, partition: TopicPartition) -> None:
+    def __init__(self, cluster: Cluster, partition: TopicPartition) -> None:
         self._partition = partition
         self._ended = Event()
         self._drawing = Lock()
         # An idempotent producer would first wait half a second for its id.
         config = {"linger.ms": 0, "enable.sparse.connections": False}
-        self._writer = RecordWriter(bootstrap_servers, "a turn", _TIMEOUT_S, None, **config)
+        self._writer = RecordWriter(cluster, "a turn", None, **config)
         self.draw()
         self._alive = Thread(target=self._stay_alive, name="turn of a command writer", daemon=True)
         self._alive.start()

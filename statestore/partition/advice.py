@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from statestore.advice import Situation, Target, advice
 from statestore.definitions.store import StoreDefinition
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition
 from statestore.partition.home import Filling
@@ -153,19 +154,19 @@ def is_written(spec: StorePartitionSpec) -> bool:
     """Ask Kafka whether any partition of a recreated changelog has, or had, records: then it cannot be reseeded."""
     if spec.changelog is None:
         return False
-    topics = Topics(spec.bootstrap_servers, spec.kafka_timeout_s)
+    topics = spec.cluster.topics
     return has_records(topics, spec.changelog.topic, spec.changelog.partitions or spec.task.partition + 1)
 
 
 def lost_logs(specs: Sequence[StorePartitionSpec], verdicts: Sequence[Verdict]) -> list[LostLog | None]:
     """Return the lost changelogs of store partitions, asking once for each topic; None if a changelog is not lost."""
-    asked: dict[tuple[str, str], LostLog] = {}
+    asked: dict[tuple[Cluster, str], LostLog] = {}
     found: list[LostLog | None] = []
     for spec, verdict in zip(specs, verdicts, strict=True):
         if not is_log_lost(verdict):
             found.append(None)
             continue
-        key = (spec.bootstrap_servers, spec.partition.topic)
+        key = (spec.cluster, spec.partition.topic)
         if key not in asked:
             reseeding = is_reseeding(spec.state_dir, spec.application, spec.store.name)
             asked[key] = LostLog(is_written(spec), reseeding)

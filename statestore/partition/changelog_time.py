@@ -50,7 +50,7 @@ def log_times(spec: StorePartitionSpec, log: LogRange) -> LogTimes:
 
 
 def _times(spec: StorePartitionSpec, start: int, end: int) -> Iterator[int]:
-    with ChangelogReader(spec.bootstrap_servers, spec.partition, stall_timeout_s=spec.kafka_timeout_s) as reader:
+    with ChangelogReader(spec.cluster, spec.partition) as reader:
         for batch in reader.read(start, end):
             for key in batch.column(0).to_pylist():
                 if key is not None and (time := _row_time(spec, key)) is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from statestore.changelog.input_offsets import offsets_topic_of, read_kept
-from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition
 from statestore.partition.facts import DiskFacts, LastKnown
 from statestore.partition.spec import StorePartitionSpec
@@ -48,7 +47,7 @@ def had_by_commits(specs: Sequence[StorePartitionSpec]) -> list[LastKnown | None
     """
     if not specs:
         return []
-    topics = Topics(specs[0].bootstrap_servers, specs[0].kafka_timeout_s)
+    topics = specs[0].cluster.topics
     there = topics.describe({_offsets(spec).topic for spec in specs})
     logs = topics.log_ranges({where for spec in specs if (where := _offsets(spec)).topic in there})
     changelogs: dict[TopicPartition, dict[str, str]] = {}
@@ -57,7 +56,7 @@ def had_by_commits(specs: Sequence[StorePartitionSpec]) -> list[LastKnown | None
         if where in logs and where not in changelogs:
             assert spec.input_topic is not None
             read = TopicPartition(spec.input_topic, spec.task.partition)
-            kept = read_kept(spec.bootstrap_servers, where, logs[where], read, spec.kafka_timeout_s)
+            kept = read_kept(spec.cluster, where, logs[where], read)
             changelogs[where] = {} if kept is None else kept.changelogs
     return [_had(spec, changelogs.get(_offsets(spec), {})) for spec in specs]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from statestore.changelog.epochs import compare_ends
+from statestore.kafka.cluster import Cluster
 from statestore.model import TopicPartition
 from statestore.partition.facts import cut_at, log_end
 from statestore.partition.spec import ChangelogSpec
@@ -12,9 +13,8 @@ from statestore.statedir.record import StoreRecord
 
 
 def find_cuts(
-    bootstrap_servers: str,
+    cluster: Cluster,
     recorded: Mapping[TopicPartition, tuple[StoreRecord | None, ChangelogSpec | None]],
-    timeout_s: float,
 ) -> dict[TopicPartition, int]:
     """Return from which offset on logs have other records than when their stores were recorded; others are left out.
 
@@ -29,5 +29,5 @@ def find_cuts(
         If Kafka does not answer.
     """
     seen = {at: end for at, (record, topic) in recorded.items() if (end := log_end(record, topic)) is not None}
-    found = compare_ends(bootstrap_servers, seen, timeout_s) if seen else {}
+    found = compare_ends(cluster, seen)
     return {at: cut for at, comparison in found.items() if (cut := cut_at(comparison)) is not None}

@@ -14,7 +14,6 @@ from statestore.changelog.input_offsets import of_topic, offsets_topics, read_ke
 from statestore.formats import commit_metadata
 from statestore.formats.input_offset import InputOffset
 from statestore.kafka.groups import ConsumerGroup, GroupOffset
-from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition
 from statestore.partition.spec import StorePartitionSpec
 
@@ -81,15 +80,15 @@ def find_last_commit(spec: StorePartitionSpec) -> LastCommit:
     KafkaUnavailableError
         If Kafka does not answer.
     """
-    topics, read = Topics(spec.bootstrap_servers, spec.kafka_timeout_s), spec.input_topic or ""
+    topics, read = spec.cluster.topics, spec.input_topic or ""
     found = offsets_topics(topics, spec.application, [read]).get(read)
     if found is None:
         return LastCommit()
     where = TopicPartition(found.topic, spec.task.partition)
     partition = TopicPartition(read, spec.task.partition)
     log = topics.log_ranges([where])[where]
-    kept = read_kept(spec.bootstrap_servers, where, log, partition, spec.kafka_timeout_s)
+    kept = read_kept(spec.cluster, where, log, partition)
     # A transaction of a killed attempt may still be open. It is not waited for: the next run ends it.
-    with ConsumerGroup(spec.bootstrap_servers, spec.application, spec.kafka_timeout_s, require_stable=False) as group:
+    with ConsumerGroup(spec.cluster, spec.application, require_stable=False) as group:
         committed = group.committed(partition)
     return last_commit_of(kept, of_topic(committed, found.input.topic_id), found.topic_id)

@@ -19,7 +19,6 @@ from statestore.archive.snapshots import begin_generation, history, mark_suspect
 from statestore.archive.upload import commit
 from statestore.changelog import brokers_clock
 from statestore.errors import InputError, SnapshotError
-from statestore.kafka.topics import Topics
 from statestore.objects.store import ObjectStore
 from statestore.partition.generations import snapshot_directory
 from statestore.partition.snapshots import compared_end, inadmissible
@@ -45,8 +44,8 @@ def reinstate(spec: StorePartitionSpec, snapshot: Manifest, why: str) -> Manifes
         If another store has begun a generation meanwhile: nothing has changed then.
     """
     objects, directory = spec.snapshot_archive.open(), snapshot_directory(spec)
-    asked_ms = brokers_clock.now_ms(spec)
-    log = Topics(spec.bootstrap_servers, spec.kafka_timeout_s).log_ranges([spec.partition])[spec.partition]
+    asked_ms = brokers_clock.now_ms(spec.cluster)
+    log = spec.cluster.topics.log_ranges([spec.partition])[spec.partition]
     if against := inadmissible(spec, snapshot, log, compared_end(spec, snapshot), asked_ms):
         raise InputError(
             f"snapshot {snapshot.name} of {spec.store_partition} cannot be reinstated: {against}. Build it "

@@ -61,7 +61,7 @@ def may_follow(store: StorePartitionSpec) -> bool:
 
 def has_lost_none(store: StorePartitionSpec, start: int, end: int) -> bool:
     """Tell whether compaction has removed nothing from a part of a store's log, so that every delete is still in it."""
-    return holes(store.bootstrap_servers, store.partition, start, end, store.kafka_timeout_s, enough=1) == 0
+    return holes(store.cluster, store.partition, start, end, enough=1) == 0
 
 
 def may_lack_versions(store: StorePartitionSpec, committed: int | None, log: LogRange) -> bool:

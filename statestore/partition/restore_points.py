@@ -17,7 +17,8 @@ from statestore.archive.snapshots import History, Listed, missing_files, read_us
 from statestore.changelog import brokers_clock
 from statestore.changelog.epochs import LogComparison, compare_ends
 from statestore.errors import SnapshotError, StateStoreError
-from statestore.kafka.topics import LogRange, Topics
+from statestore.kafka.cluster import Cluster
+from statestore.kafka.topics import LogRange
 from statestore.model import TopicPartition
 from statestore.objects.store import ObjectStore
 from statestore.partition.archived import listed_histories
@@ -40,17 +41,15 @@ def restore_points(specs: Sequence[StorePartitionSpec], *, look_at_files: bool) 
     look_at_files
         Whether the archive is asked for each file.
     """
-    groups: dict[tuple[ArchiveSpec, str, float], list[int]] = {}
+    groups: dict[tuple[ArchiveSpec, Cluster], list[int]] = {}
     for at, spec in enumerate(specs):
         if spec.home.offers_snapshots:
-            groups.setdefault((spec.snapshot_archive, spec.bootstrap_servers, spec.kafka_timeout_s), []).append(at)
+            groups.setdefault((spec.snapshot_archive, spec.cluster), []).append(at)
     found: list[RestorePoint | None] = [None] * len(specs)
-    for (archive, servers, timeout_s), members in groups.items():
+    for (archive, cluster), members in groups.items():
         asked = [specs[at] for at in members]
         try:
-            points = _points(
-                asked, archive, servers, timeout_s, brokers_clock.now_ms(asked[0]), look_at_files=look_at_files
-            )
+            points = _points(asked, archive, cluster, brokers_clock.now_ms(cluster), look_at_files=look_at_files)
         except StateStoreError as error:
             points = [RestorePoint(detail=str(error))] * len(asked)
         for at, point in zip(members, points, strict=True):
@@ -61,8 +60,7 @@ def restore_points(specs: Sequence[StorePartitionSpec], *, look_at_files: bool) 
 def _points(
     specs: Sequence[StorePartitionSpec],
     archive: ArchiveSpec,
-    servers: str,
-    timeout_s: float,
+    cluster: Cluster,
     now_ms: int,
     *,
     look_at_files: bool,
@@ -70,11 +68,11 @@ def _points(
     objects = archive.open()
     directories = [snapshot_directory(spec) for spec in specs]
     listed = listed_histories(objects, archive.cluster, directories)
-    logs = Topics(servers, timeout_s).log_ranges(spec.partition for spec in specs if spec.changelog is not None)
+    logs = cluster.topics.log_ranges(spec.partition for spec in specs if spec.changelog is not None)
     judge = partial(_point, objects, logs, now_ms, look_at_files)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         newest = list(pool.map(partial(_newest, objects), listed))
-        return list(pool.map(judge, specs, listed, _compared(specs, newest, servers, timeout_s)))
+        return list(pool.map(judge, specs, listed, _compared(specs, newest, cluster)))
 
 
 class ComparedSnapshot(NamedTuple):
@@ -90,13 +88,13 @@ def _newest(objects: ObjectStore, found: History) -> Manifest | None:
 
 
 def _compared(
-    specs: Sequence[StorePartitionSpec], newest: Sequence[Manifest | None], servers: str, timeout_s: float
+    specs: Sequence[StorePartitionSpec], newest: Sequence[Manifest | None], cluster: Cluster
 ) -> list[ComparedSnapshot | None]:
     """Compare the logs with the newest snapshots, all in one go."""
     pairs = list(zip(specs, newest, strict=True))
     ends = {spec.partition: log_end(made.record, spec.changelog) for spec, made in pairs if made is not None}
     known = {partition: end for partition, end in ends.items() if end is not None}
-    found = compare_ends(servers, known, timeout_s)
+    found = compare_ends(cluster, known)
     return [None if made is None else ComparedSnapshot(made, found.get(spec.partition)) for spec, made in pairs]
 
 

@@ -27,7 +27,7 @@ from statestore.archive.upload import Published, Uploading, put_lately
 from statestore.changelog import brokers_clock
 from statestore.changelog.epochs import LogComparison, compare_ends
 from statestore.errors import SnapshotError, StateStoreError, StoreCorruptedError
-from statestore.kafka.topics import LogRange, Topics
+from statestore.kafka.topics import LogRange
 from statestore.objects.store import ObjectStore
 from statestore.partition.changelog_time import LogTimes, log_times
 from statestore.partition.facts import LastKnown, LogFacts, RebuildLoss, cut_at, log_end
@@ -241,7 +241,7 @@ def snapshot_loss(spec: StorePartitionSpec, snapshot: Manifest, log: LogRange | 
         return RebuildLoss(Loss.LIKELY, f"changelog topic {spec.partition.topic} does not exist")
     if log is None:
         where = spec.partition
-        log = Topics(spec.bootstrap_servers, spec.kafka_timeout_s).log_ranges([where])[where]
+        log = spec.cluster.topics.log_ranges([where])[where]
     lacks = may_lack_versions(spec, snapshot.committed, log)
     facts = LogFacts(spec.changelog, log, cut_at(compared_end(spec, snapshot)), lacks_versions=lacks)
     lost = loss_by_log(spec, LastKnown(snapshot.committed is not None, snapshot.committed, snapshot.record), facts)
@@ -261,7 +261,9 @@ def loss_by_log(spec: StorePartitionSpec, known: LastKnown, facts: LogFacts) -> 
     """
     times = log_times(spec, facts.log) if needs_stream_time(spec, known.record, facts.log) else LogTimes()
     facts = facts._replace(stream_time=times.latest, first_time=times.first)
-    return rebuild_loss(known, facts, retention_ms=spec.store.row_retention_ms, now_ms=brokers_clock.now_ms(spec))
+    return rebuild_loss(
+        known, facts, retention_ms=spec.store.row_retention_ms, now_ms=brokers_clock.now_ms(spec.cluster)
+    )
 
 
 def compared_end(spec: StorePartitionSpec, snapshot: Manifest) -> LogComparison | None:
@@ -269,7 +271,7 @@ def compared_end(spec: StorePartitionSpec, snapshot: Manifest) -> LogComparison 
     end = log_end(snapshot.record, spec.changelog)
     if end is None:
         return None
-    return compare_ends(spec.bootstrap_servers, {spec.partition: end}, spec.kafka_timeout_s).get(spec.partition)
+    return compare_ends(spec.cluster, {spec.partition: end}).get(spec.partition)
 
 
 def suspect_all(spec: StorePartitionSpec, why: str) -> None:

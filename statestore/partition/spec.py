@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, InstanceOf
 
 from statestore.archive.archive import NO_ARCHIVE, ArchiveSpec
 from statestore.definitions.store import StoreDefinition
+from statestore.kafka.cluster import Cluster
 from statestore.model import StoreFormat, StorePartition, TaskId, TopicPartition
 from statestore.partition.home import (
     FOREIGN_APPLICATION,
@@ -115,9 +116,8 @@ class StorePartitionSpec(BaseModel):
     task: InstanceOf[TaskId]
     store: StoreDefinition
     changelog: ChangelogSpec | None
-    bootstrap_servers: str
+    cluster: InstanceOf[Cluster]
     state_dir: Path
-    kafka_timeout_s: float
     lock_wait_s: float = 10.0
     exactly_once: bool = True
     owned: bool = True

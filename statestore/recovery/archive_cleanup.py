@@ -24,7 +24,7 @@ from statestore.archive.server_time import server_time_ms
 from statestore.config import Settings
 from statestore.discovery.changelogs import changelog_spec
 from statestore.errors import StateStoreError
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.partition.reinstating import unpin_old
 from statestore.partition.snapshots import snapshot_loss
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
@@ -55,9 +55,7 @@ class ArchiveCleanup(NamedTuple):
     builds: tuple[ListedBuild, ...]
 
 
-def clean_archive(
-    archive: ArchiveSpec, bootstrap_servers: str, kafka_timeout_s: float, retention: Retention, *, dry_run: bool
-) -> ArchiveCleanup:
+def clean_archive(archive: ArchiveSpec, cluster: Cluster, retention: Retention, *, dry_run: bool) -> ArchiveCleanup:
     """Mark the snapshots of a cluster that are not needed, and remove those that were marked long enough ago.
 
     Raises
@@ -68,7 +66,7 @@ def clean_archive(
     objects = open_archive(archive.url, archive.timeout_s)  # who deletes asks anew what is there
     now_ms = server_time_ms(objects)
     kept = kept_snapshots(objects)
-    logs = _Logs(bootstrap_servers, kafka_timeout_s)
+    logs = _Logs(cluster)
     marked = []
     for history in all_histories(objects, archive.cluster):
         for found in expendable(objects, history, retention, kept, logs.may_lack, now_ms):
@@ -89,14 +87,13 @@ def clean_archive(
 
 def archive_rows(settings: Settings, *, dry_run: bool) -> list[MaintenanceRow]:
     """Clean the archive up, if there is one, and return the rows of a report; a failure of ours is a row of its own."""
-    servers, timeout_s = settings.bootstrap_servers, settings.kafka_timeout_s
     retention = retention_of(settings.snapshot_keep, settings.snapshot_days, settings.snapshot_grace_hours)
     try:
-        archive = archive_spec(settings.archive, settings.archive_timeout_s, Topics(servers, timeout_s))
+        archive = archive_spec(settings.archive, settings.archive_timeout_s, settings.cluster.topics)
         if archive is None:
             return []
         unpinned = unpin_old(archive.open(), settings.quarantine_days * _DAY_S, dry_run=dry_run)
-        done = clean_archive(archive, servers, timeout_s, retention, dry_run=dry_run)
+        done = clean_archive(archive, settings.cluster, retention, dry_run=dry_run)
     except (StateStoreError, OSError) as error:
         return [MaintenanceRow(place="archive", failure=Failure.of(error))]
     swept = done.swept
@@ -126,9 +123,9 @@ def _builds_row(builds: Sequence[ListedBuild]) -> MaintenanceRow:
 class _Logs:
     """Tells what the logs of now can give; each topic is asked for once."""
 
-    def __init__(self, bootstrap_servers: str, timeout_s: float) -> None:
-        self._servers, self._timeout_s = bootstrap_servers, timeout_s
-        self._topics = Topics(bootstrap_servers, timeout_s)
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._topics = cluster.topics
         self._known: dict[str, ChangelogSpec | None] = {}
 
     def may_lack(self, snapshot: Manifest, newest: Manifest) -> bool:
@@ -159,9 +156,8 @@ class _Logs:
             task=snapshot.store_partition.task,
             store=snapshot.definition,
             changelog=changelog,
-            bootstrap_servers=self._servers,
+            cluster=self._cluster,
             state_dir=_NOWHERE,
-            kafka_timeout_s=self._timeout_s,
         )
         return snapshot_loss(spec, snapshot).loss
 

@@ -132,7 +132,7 @@ def point_range(store: StorePartitionSpec, as_of: AsOf) -> Logs:
         raise TopicMismatchError(f"changelog topic {store.partition.topic} does not exist: nothing to restore from")
     if store.origin.as_of_refused is not None:
         raise InputError(f"{store.store_partition} {store.origin.as_of_refused}")
-    topics, partition = Topics(store.bootstrap_servers, store.kafka_timeout_s), store.partition
+    topics, partition = store.cluster.topics, store.partition
     log = log_ranges(topics, [store])[partition]
     end = (
         _end_at_offset(partition, log, as_of) if as_of.timestamp_ms is None else _end_at_time(store, log, topics, as_of)
@@ -182,7 +182,7 @@ def _end_at_time(store: StorePartitionSpec, log: LogRange, topics: Topics, as_of
     found = topics.first_after(partition, as_of.timestamp_ms)
     end = log.last_stable
     if found is not None and found < end:
-        with ChangelogReader(store.bootstrap_servers, partition, stall_timeout_s=store.kafka_timeout_s) as reader:
+        with ChangelogReader(store.cluster, partition) as reader:
             for batch in reader.read(max(found, log.start), end):
                 times, offsets = batch.column(2).to_numpy(), batch.column(3).to_numpy()
                 later = times > as_of.timestamp_ms
@@ -226,7 +226,7 @@ def _missing(spec: RestoreSpec, logs: Logs) -> str:
     if log.start:
         missing = f"its first {log.start} offsets were deleted"
     else:
-        gone = holes(store.bootstrap_servers, partition, 0, log.last_stable, store.kafka_timeout_s)
+        gone = holes(store.cluster, partition, 0, log.last_stable)
         first = f"its first {log.last_stable} offsets"
         missing = f"it is unknown what is left of {first}" if gone is None else ""
         missing = f"{gone} of {first} were compacted away" if gone else missing

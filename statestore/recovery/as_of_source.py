@@ -14,7 +14,7 @@ from statestore.changelog.compaction_gaps import holes
 from statestore.changelog.standing import next_offset
 from statestore.discovery.changelogs import log_ranges
 from statestore.errors import InputError
-from statestore.kafka.topics import LogRange, Topics
+from statestore.kafka.topics import LogRange
 from statestore.partition.facts import cut_at
 from statestore.partition.generations import snapshots_of
 from statestore.partition.snapshots import compared_end, unlike
@@ -124,8 +124,8 @@ def _before(store: StorePartitionSpec, end: int) -> PointSource | None:
 
 
 def _is_whole(store: StorePartitionSpec, start: int, end: int) -> bool:
-    return holes(store.bootstrap_servers, store.partition, start, end, store.kafka_timeout_s) == 0
+    return holes(store.cluster, store.partition, start, end) == 0
 
 
 def _log(store: StorePartitionSpec) -> LogRange:
-    return log_ranges(Topics(store.bootstrap_servers, store.kafka_timeout_s), [store])[store.partition]
+    return log_ranges(store.cluster.topics, [store])[store.partition]

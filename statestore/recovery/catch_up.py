@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statestore.changelog import brokers_clock
+from statestore.discovery.changelogs import log_ranges
 from statestore.errors import StoreCorruptedError, UnknownFormatError
 from statestore.formats.offsets import COLUMN_FAMILY, STATUS_CLOSED
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.topics import LogRange
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.full import Built, Logs
@@ -23,7 +25,6 @@ from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.tail import building, link_store, replay_staged
 from statestore.stores.rocksdb import RocksDB, column_families
 from statestore.verification.contents import databases
-from statestore.verification.gathering import Cluster
 from statestore.verification.options import VerifyOptions
 from statestore.verification.proof.closed import Proof, is_provable, prove
 
@@ -60,8 +61,8 @@ def find_correction(spec: RestoreSpec, cluster: Cluster) -> tuple[CatchUp, LogRa
     store = spec.store
     if store.changelog is None or not is_provable(store):
         return None, None
-    asked_ms = brokers_clock.now_ms(store)
-    log = cluster.log_ranges([store])[store.partition]
+    asked_ms = brokers_clock.now_ms(store.cluster)
+    log = log_ranges(cluster.topics, [store])[store.partition]
     try:
         proof = prove(store, databases(store), log, VerifyOptions(run_bytes=spec.run_bytes), name_orphans=True)
     except (StoreCorruptedError, UnknownFormatError) as error:

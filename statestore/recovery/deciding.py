@@ -12,6 +12,7 @@ from statestore.archive.server_time import server_time_ms
 from statestore.archive.snapshots import History, Listed, read_snapshot, read_usable
 from statestore.changelog import brokers_clock
 from statestore.errors import ArchiveAccessError, ArchiveUnavailableError, InputError, SnapshotError, StateStoreError
+from statestore.kafka.cluster import Cluster
 from statestore.objects.store import ObjectStore
 from statestore.partition.archived import listed_snapshots
 from statestore.partition.facts import (
@@ -39,7 +40,7 @@ from statestore.reports import Loss, RestorePlanRow, Status
 from statestore.requests.verify import Depth
 from statestore.statedir.swap import locked_task
 from statestore.verification.check import EXAMINE, examine
-from statestore.verification.gathering import ANSWERS, Answer, Cluster, resolve
+from statestore.verification.gathering import ANSWERS, Answer, resolve
 from statestore.verification.global_stores import examine_global, loss_of_rebuild
 from statestore.verification.options import VerifyOptions
 
@@ -58,7 +59,7 @@ def _examine_table(spec: RestoreSpec, options: VerifyOptions, cluster: Cluster) 
 
 
 def _examine_counting_copy(spec: RestoreSpec, options: VerifyOptions, cluster: Cluster) -> tuple[Facts, Verdict]:
-    facts, verdict = EXAMINE[spec.store.home.copy](spec.store, options, cluster)
+    facts, verdict = EXAMINE[spec.store.home.copy](spec.store, options)
     if verdict.loss is None and verdict.observed:  # no rebuild seemed to be needed
         [(facts, verdict)] = resolve([facts], judge, cluster)
     return facts, verdict
@@ -103,8 +104,8 @@ def decide(
 
 def examine_needs(spec: RestoreSpec, store: StorePartitionSpec, request: Request) -> tuple[Verdict, Need | Refusal]:
     """Judge a store partition by its offsets, and return what it needs; the caller holds the task's lock."""
-    cluster = Cluster(store.bootstrap_servers, store.kafka_timeout_s)
-    facts, verdict = examine(store, VerifyOptions(depth="offsets"), cluster)
+    cluster = store.cluster
+    facts, verdict = examine(store, VerifyOptions(depth="offsets"))
     decide: Callable[[Facts], Need | Refusal | Open] = partial(needed, verdict=verdict, request=request)
     found: list[tuple[Facts, Need | Refusal]] = resolve([facts], decide, cluster, answers_for(spec))
     return verdict, found[0][1]
@@ -146,7 +147,7 @@ def planned_source(spec: RestoreSpec) -> SourceName | None:
     A failure counts as none: the restore says why.
     """
     store = spec.store
-    cluster = Cluster(store.bootstrap_servers, store.kafka_timeout_s)
+    cluster = store.cluster
     depth: Depth = "offsets" if spec.request.force else "scan"
     try:
         with locked_task(store.paths, store.lock_wait_s, reading=True):
@@ -306,7 +307,7 @@ def _candidate(facts: Facts, manifest: Manifest) -> Candidate:
 
 def _no_earlier(store: StorePartitionSpec, now_ms: int) -> int:
     """Return the brokers' time, or the object store's if that is later and the brokers' is only an estimate."""
-    if brokers_clock.is_exact(store):
+    if brokers_clock.is_exact(store.cluster):
         return now_ms
     try:
         return max(now_ms, server_time_ms(store.snapshot_archive.open()))

@@ -176,7 +176,7 @@ def estimated_bytes(store: StorePartitionSpec, logs: Logs) -> int:
     total = 0.0
     for partition, log in logs.items():
         size = offsets = 0
-        with ChangelogReader(store.bootstrap_servers, partition, stall_timeout_s=store.kafka_timeout_s) as reader:
+        with ChangelogReader(store.cluster, partition) as reader:
             for start, end in sample_places(log.start, log.last_stable):
                 offsets += end - start
                 size += sum(batch.column(0).nbytes + batch.column(1).nbytes for batch in reader.read(start, end))

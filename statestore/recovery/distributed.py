@@ -86,7 +86,7 @@ def begin_build(spec: RestoreSpec) -> FoundBuild:
     ArchiveUnavailableError, ArchiveAccessError
         If the archive does not answer.
     """
-    asked_ms, store = brokers_clock.now_ms(spec.store), spec.store
+    asked_ms, store = brokers_clock.now_ms(spec.store.cluster), spec.store
     logs, objects = store_logs(store), _objects(store)
     found, useless = builds_there(store, objects, logs)
     for one in useless:
@@ -315,7 +315,7 @@ def _there(found: T | None, objects: ObjectStore, name: str) -> T:
 
 def _sample(store: StorePartitionSpec, logs: Logs) -> Iterator[pa.RecordBatch]:
     for partition, log in logs.items():
-        with ChangelogReader(store.bootstrap_servers, partition, stall_timeout_s=store.kafka_timeout_s) as reader:
+        with ChangelogReader(store.cluster, partition) as reader:
             for start, end in sample_places(log.start, log.last_stable, _SAMPLED):
                 yield from reader.read(start, end)
 

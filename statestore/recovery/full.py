@@ -20,7 +20,7 @@ from statestore.discovery.changelogs import log_ranges
 from statestore.durable import remove_tree, write_durably
 from statestore.errors import DiskSpaceError, StoreBehindLogStartError, StoreCorruptedError, TopicMismatchError
 from statestore.formats.offsets import UNKNOWN_OFFSET
-from statestore.kafka.topics import LogRange, Topics
+from statestore.kafka.topics import LogRange
 from statestore.model import TopicPartition
 from statestore.partition.facts import cut_at
 from statestore.partition.replacement import clear_built, require_tombstones
@@ -122,19 +122,19 @@ def reading_unfit(
         topic_id=changelog.topic_id,
         routing=routing_of(store.store),
         delete_retention_ms=changelog.delete_retention_ms,
-        now_ms=brokers_clock.now_ms(store),
+        now_ms=brokers_clock.now_ms(store.cluster),
     )
     if why is not None or not plan.ends:
         return why
     seen = {store.partition._replace(partition=number): end for number, end in plan.ends.items()}
-    for partition, comparison in compare_ends(store.bootstrap_servers, seen, store.kafka_timeout_s).items():
+    for partition, comparison in compare_ends(store.cluster, seen).items():
         if (at := cut_at(comparison)) is not None:
             return f"{partition} has since been cut at offset {at}, and has other records from there on"
     return None
 
 
 def _ends_seen(store: StorePartitionSpec, logs: Logs) -> dict[int, LogEnd]:
-    found = log_ends(store.bootstrap_servers, logs, store.kafka_timeout_s)
+    found = log_ends(store.cluster, logs)
     return {partition.partition: end for partition, end in found.items()}
 
 
@@ -176,7 +176,7 @@ def store_logs(store: StorePartitionSpec) -> Logs:
         If the changelog does not exist.
     """
     _changelog(store)
-    found = log_ranges(Topics(store.bootstrap_servers, store.kafka_timeout_s), [store])
+    found = log_ranges(store.cluster.topics, [store])
     return {partition: found[partition] for partition in store.partitions}
 
 
@@ -214,8 +214,7 @@ def read_range(
         before_a_file=staging.before_a_run,
     )
     source = store.partition._replace(partition=part.partition)
-    servers, timeout_s, watched = store.bootstrap_servers, store.kafka_timeout_s, store.logs_no_headers
-    with ChangelogReader(servers, source, stall_timeout_s=timeout_s, watch_headers=watched) as reader:
+    with ChangelogReader(store.cluster, source, watch_headers=store.logs_no_headers) as reader:
         at = position
         for batch in reader.read(position, part.end, store.store.values):
             require_no_headers(store, reader)
@@ -310,7 +309,7 @@ def _build(
     require_tombstones(
         store,
         plan.started_ms,
-        brokers_clock.now_ms(store),
+        brokers_clock.now_ms(store.cluster),
         "read it with more ranges at a time, or raise its delete.retention.ms, then run the restore again",
     )
     progress.phase("building")

@@ -11,14 +11,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
+from itertools import chain
 from typing import NamedTuple
 
 from statestore.changelog import brokers_clock
 from statestore.errors import InputError, StateStoreError
-from statestore.kafka.connection_pool import keep_connections
-from statestore.kafka.shared_fetch import Beginnings, fetched_together
-from statestore.kafka.topics import Topics
+from statestore.kafka.shared_fetch import fetched_together
 from statestore.model import TopicPartition
 from statestore.objects.path import Location
 from statestore.partition.grouping import by_task, in_order, in_pieces
@@ -49,7 +47,7 @@ from statestore.recovery.sources import all_sources
 from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.unlogged import plan_unlogged, require_changelog
 from statestore.reports import RestorePlanRow, RestoreRow
-from statestore.verification.gathering import AskedLogs
+from statestore.verification.gathering import NOT_ASKED, AskedLogs
 
 _log = logging.getLogger(__name__)
 
@@ -160,40 +158,33 @@ def _plan_task(specs: Sequence[RestoreSpec]) -> list[RestorePlanRow]:
 
 
 def _restore_tasks(specs: Sequence[RestoreSpec]) -> _Restored:
-    with keep_connections():
-        tasks = by_task(spec.store for spec in specs)
-        asked = _logs_of(specs) if len(tasks) > 1 else AskedLogs(0, {})
-        short = [task for task in tasks if all(_is_short(specs[at], asked) for at in task)] if asked.logs else []
-        long = [task for task in tasks if task not in short]
-        with (
-            fetched_together(_read_from_start([specs[at] for task in short for at in task], asked)),
-            ThreadPoolExecutor(_BESIDE) as threads,
-        ):
-            less = [spec._replace(run_bytes=spec.run_bytes // _BESIDE) for spec in specs]
-            begun = [
-                threads.submit(copy_context().run, _restore_task, [less[at] for at in task], asked) for task in short
-            ]
-            done = [result.result() for result in begun]
-        done += [_restore_task([specs[at] for at in task]) for task in long]
+    tasks = by_task(spec.store for spec in specs)
+    asked = _logs_of(specs) if len(tasks) > 1 else NOT_ASKED
+    short = [task for task in tasks if all(_is_short(specs[at], asked) for at in task)] if asked.logs else []
+    long = [task for task in tasks if task not in short]
+    starts = _read_from_start([specs[at] for at in chain(*short)], asked)
+    with fetched_together(specs[0].store.cluster, starts), ThreadPoolExecutor(_BESIDE) as threads:
+        less = [spec._replace(run_bytes=spec.run_bytes // _BESIDE) for spec in specs]
+        begun = [threads.submit(_restore_task, [less[at] for at in task], asked) for task in short]
+        done = [result.result() for result in begun]
+    done += [_restore_task([specs[at] for at in task]) for task in long]
     return _Restored(in_order((*short, *long), done))
 
 
-def _restore_task(specs: Sequence[RestoreSpec], asked: AskedLogs | None = None) -> list[RestoreRow]:
-    return [restore(spec, asked if _is_whole_log(spec.store) else None) for spec in specs]
+def _restore_task(specs: Sequence[RestoreSpec], asked: AskedLogs = NOT_ASKED) -> list[RestoreRow]:
+    return [restore(spec, asked if _is_whole_log(spec.store) else NOT_ASKED) for spec in specs]
 
 
 def _logs_of(specs: Sequence[RestoreSpec]) -> AskedLogs:
     """Ask for the logs of all stores at once; none is returned for several clusters, or if Kafka does not say."""
-    by_cluster: dict[tuple[str, float], list[TopicPartition]] = {}
-    for store in (spec.store for spec in specs if spec.store.changelog):
-        by_cluster.setdefault((store.bootstrap_servers, store.kafka_timeout_s), []).extend(store.partitions)
-    if len(by_cluster) != 1:  # each cluster has its own clock
-        return AskedLogs(0, {})
+    stores = [spec.store for spec in specs if spec.store.changelog]
+    if len({store.cluster for store in stores}) != 1:  # each cluster has its own clock
+        return NOT_ASKED
     try:
-        [((servers, timeout_s), partitions)] = by_cluster.items()
-        return AskedLogs(brokers_clock.now_ms(specs[0].store), Topics(servers, timeout_s).log_ranges(partitions))
+        cluster, partitions = stores[0].cluster, chain.from_iterable(store.partitions for store in stores)
+        return AskedLogs(brokers_clock.now_ms(cluster), cluster.topics.log_ranges(partitions))
     except StateStoreError:  # the restores say why
-        return AskedLogs(0, {})
+        return NOT_ASKED
 
 
 def _is_short(spec: RestoreSpec, asked: AskedLogs) -> bool:
@@ -206,14 +197,13 @@ def _is_whole_log(store: StorePartitionSpec) -> bool:
     return store.changelog is not None and store.changelog.end_group is None
 
 
-def _read_from_start(specs: Sequence[RestoreSpec], asked: AskedLogs) -> list[Beginnings]:
+def _read_from_start(specs: Sequence[RestoreSpec], asked: AskedLogs) -> dict[TopicPartition, int]:
     """Return the logs that will be read from where they start, as far as can be told before anybody looks."""
-    starts: dict[str, dict[TopicPartition, int]] = {}
+    starts: dict[TopicPartition, int] = {}
     for store in (spec.store for spec in specs if spec.request.mode in ("auto", "full")):
         if _is_whole_log(store) and not store.home.offers_snapshots and not store.live.exists():
-            its = {partition: asked.logs[partition].start for partition in store.partitions}
-            starts.setdefault(store.bootstrap_servers, {}).update(its)
-    return list(map(Beginnings._make, starts.items()))
+            starts |= {partition: asked.logs[partition].start for partition in store.partitions}
+    return starts
 
 
 def _lost_tasks(specs: Sequence[RestoreSpec], error: StateStoreError) -> _Restored:

@@ -18,7 +18,6 @@ from statestore.recovery.spec import RestoreSpec
 from statestore.recovery.tail import tail_logs
 from statestore.reports import Failure, RestorePlanRow
 from statestore.statedir.swap import locked_task
-from statestore.verification.gathering import Cluster
 from statestore.verification.options import VerifyOptions
 
 #: Rate of one Spark task that durations are estimated with; `make bench-restore` measures the machine's own.
@@ -94,7 +93,7 @@ def _as_of_plan(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
 
 def _planned(spec: RestoreSpec, row: RestorePlanRow) -> RestorePlanRow:
     store = spec.store
-    cluster = Cluster(store.bootstrap_servers, store.kafka_timeout_s)
+    cluster = store.cluster
     with locked_task(store.paths, store.lock_wait_s, reading=True):
         facts, verdict = examine_store(spec, VerifyOptions(), cluster)
         row = row.model_copy(update={"status": verdict.status})

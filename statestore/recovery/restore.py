@@ -19,7 +19,7 @@ from statestore.archive.manifest import Manifest
 from statestore.changelog import brokers_clock
 from statestore.durable import remove_tree
 from statestore.errors import ChangelogReplacedError, LockedError, RetryError, StateStoreError, StoreBehindLogStartError
-from statestore.kafka.connection_pool import keep_connections
+from statestore.kafka.cluster import Cluster
 from statestore.model import TopicPartition
 from statestore.partition.facts import Facts
 from statestore.partition.generations import newest_generation
@@ -50,7 +50,7 @@ from statestore.requests.verify import Depth
 from statestore.statedir.record import StoreRecord
 from statestore.statedir.sidecar import Judgement
 from statestore.statedir.swap import locked_task, swap
-from statestore.verification.gathering import AskedLogs, Cluster
+from statestore.verification.gathering import NOT_ASKED, AskedLogs
 from statestore.verification.options import VerifyOptions
 
 _log = logging.getLogger(__name__)
@@ -58,18 +58,18 @@ _log = logging.getLogger(__name__)
 _QUICK_S = 5.0
 
 
-def restore(spec: RestoreSpec, before: AskedLogs | None = None) -> RestoreRow:
+def restore(spec: RestoreSpec, before: AskedLogs = NOT_ASKED) -> RestoreRow:
     """Lock the task and restore its store; a failure of ours becomes part of the row, so that others go on.
 
     Parameters
     ----------
     before
-        Logs that were asked for a moment ago; see `Cluster`.
+        Logs that were asked for a moment ago; see `log_facts`.
     """
 
     def work(row: RestoreRow) -> RestoreRow:
         room = partial(require_spare_bytes, spec) if spec.keep_free else None
-        with RestoreProgressWriter(spec.store, spec.progress, keep_free=room) as progress, keep_connections():
+        with RestoreProgressWriter(spec.store, spec.progress, keep_free=room) as progress:
             if not spec.store.store.logged:
                 row = restore_unlogged(spec, row, progress)
             elif spec.request.mode == "as-of":
@@ -85,9 +85,7 @@ def restore(spec: RestoreSpec, before: AskedLogs | None = None) -> RestoreRow:
 # -- the live store ---------------------------------------------------------------------------------------------------
 
 
-def _restore_live(
-    spec: RestoreSpec, row: RestoreRow, progress: RestoreProgressWriter, before: AskedLogs | None
-) -> RestoreRow:
+def _restore_live(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgressWriter, before: AskedLogs) -> RestoreRow:
     store = spec.store
     with locked_task(store.paths, store.lock_wait_s):
         row = _attempts(spec, row, progress, before)
@@ -100,14 +98,13 @@ def _restore_live(
     return row
 
 
-def _attempts(
-    spec: RestoreSpec, row: RestoreRow, progress: RestoreProgressWriter, before: AskedLogs | None
-) -> RestoreRow:
+def _attempts(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgressWriter, before: AskedLogs) -> RestoreRow:
+    cluster = spec.store.cluster
     for last_attempt in (False, True):
-        cluster = Cluster(spec.store.bootstrap_servers, spec.store.kafka_timeout_s, None if last_attempt else before)
         # With --force, skip the scan.
         depth: Depth = "offsets" if spec.request.force and spec.request.mode != "tail" else "scan"
-        facts, verdict = examine_store(spec, VerifyOptions(depth=depth), cluster)
+        options = VerifyOptions(depth=depth, before=NOT_ASKED if last_attempt else before)
+        facts, verdict = examine_store(spec, options, cluster)
         row = row.model_copy(update={"before": verdict.status})
         try:
             return _carry_out(spec, row, facts, verdict, progress, cluster)
@@ -307,7 +304,7 @@ def _figures(built: Built, logs: Logs, spec: RestoreSpec) -> dict[str, object]:
 
 def _restore_as_of(spec: RestoreSpec, row: RestoreRow, progress: RestoreProgressWriter) -> RestoreRow:
     as_of, target = point_and_target(spec)
-    asked_ms, store = brokers_clock.now_ms(spec.store), in_target(spec)
+    asked_ms, store = brokers_clock.now_ms(spec.store.cluster), in_target(spec)
     there = spec._replace(store=store)
     staging = Staging(store.paths, store.store.name)
     claimed = not require_free_target(target, spec.store.state_dir, as_of)

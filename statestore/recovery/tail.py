@@ -165,8 +165,7 @@ def replay_staged(
             committed[partition] = offset
             if start >= log.last_stable:
                 continue
-            servers, timeout_s, watched = store.bootstrap_servers, store.kafka_timeout_s, store.logs_no_headers
-            with ChangelogReader(servers, partition, stall_timeout_s=timeout_s, watch_headers=watched) as reader:
+            with ChangelogReader(store.cluster, partition, watch_headers=store.logs_no_headers) as reader:
                 by_rows = isinstance(opened.inner, BuiltInBytes) and store.store.store_kind.log_may_be_split
                 if by_rows and log.last_stable - start >= LEAST_SORTED:
                     replayed = _take_over(spec, opened, opened.inner, reader, start, log.last_stable, progress)
@@ -211,7 +210,7 @@ def _require_deletes(
     if before is not None and may_follow(store):
         _require_no_deletes_gone(store, logs[store.partition], before, whole_ms, advice)
     elif whole_ms is not None:  # if None, the log is not compacted
-        require_tombstones(store, whole_ms, brokers_clock.now_ms(store), advice)
+        require_tombstones(store, whole_ms, brokers_clock.now_ms(store.cluster), advice)
 
 
 def _require_no_deletes_gone(
@@ -227,7 +226,7 @@ def _require_no_deletes_gone(
     changelog = store.changelog
     if changelog is None or not store.log_is_compacted:
         return
-    kept = whole_ms is not None and brokers_clock.now_ms(store) - whole_ms < changelog.delete_retention_ms
+    kept = whole_ms is not None and brokers_clock.now_ms(store.cluster) - whole_ms < changelog.delete_retention_ms
     if not kept and not has_lost_none(store, before + 1, log.last_stable):
         raise StoreBehindLogStartError(
             f"{store.store_partition}: when {store.partition} was read to its end, compaction had removed records "

@@ -167,7 +167,7 @@ def _chosen(spec: RestoreSpec, last: LastCommit) -> Iterator[_Chosen]:
     objects = store.snapshot_archive.open()
     found = history(objects, snapshot_directory(store))
     usable = False
-    for listed, manifest, why in judged_snapshots(store, objects, found, NO_LOG, brokers_clock.now_ms(store)):
+    for listed, manifest, why in judged_snapshots(store, objects, found, NO_LOG, brokers_clock.now_ms(store.cluster)):
         if manifest is None or why is not None:
             _log.warning("restore: %s: snapshot %s is not used: %s", store.store_partition, listed.name, why)
             continue
@@ -261,5 +261,5 @@ def _build(spec: RestoreSpec, snapshot: Manifest, progress: RestoreProgressWrite
         lay_snapshot(store, store.snapshot_archive.open(), snapshot, staged, progress)
         kill_switch.reached("restore, snapshot fetched")
         progress.phase("checking")
-        built = Built(0, 0, 0, None, {store.partition: snapshot.committed}, None, brokers_clock.now_ms(store))
+        built = Built(0, 0, 0, None, {store.partition: snapshot.committed}, None, brokers_clock.now_ms(store.cluster))
         return built, check_staged(store, built, "deep")

@@ -22,7 +22,6 @@ from statestore.errors import (
     StateStoreError,
     of_os_error,
 )
-from statestore.kafka.connection_pool import keep_connections
 from statestore.model import TaskId
 from statestore.partition.grouping import by_task, in_order
 from statestore.partition.plan import Need, Refusal, advised, is_nowhere_else
@@ -228,8 +227,7 @@ def _unless_obstructed(row: WarmRow, obstacle: str | None) -> WarmRow:
 
 
 def _plan_task(asked: Sequence[RestoreSpec]) -> list[WarmRow]:
-    with keep_connections():
-        return list(map(_plan, asked))
+    return list(map(_plan, asked))
 
 
 def _plan(spec: RestoreSpec) -> WarmRow:

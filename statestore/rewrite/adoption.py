@@ -25,7 +25,7 @@ from statestore.changelog.topic_settings import changelog_config
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.changelogs import changelog_spec
 from statestore.errors import InputError, StateStoreError
-from statestore.kafka.topics import Topic, Topics
+from statestore.kafka.topics import Topic
 from statestore.model import StoreFormat, TopicPartition, changelog_number, later_changelog
 from statestore.partition.replacement import clear_built
 from statestore.partition.spec import StorePartitionSpec
@@ -152,7 +152,7 @@ class Adoption:
     def __init__(self, spec: AdoptionSpec, hooks: AdoptionHooks) -> None:
         self._spec, self._hooks = spec, hooks
         self._first = first = spec.stores[0].stores[0]
-        self._topics = Topics(first.bootstrap_servers, first.kafka_timeout_s)
+        self._topics = first.cluster.topics
 
     def carry_out(self) -> list[Rewritten]:
         """Write the changelogs, have the catalogue name them, and replace the stores.

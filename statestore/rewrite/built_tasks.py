@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
 from statestore import kill_switch
 from statestore.bulk.digest import Digest
-from statestore.kafka.connection_pool import keep_connections
 from statestore.model import TopicPartition
 from statestore.partition.replacement import clear_built
 from statestore.partition.spec import StorePartitionSpec
@@ -80,8 +78,8 @@ def build_tasks(tasks: Sequence[Sequence[TargetPart]]) -> BuiltTasks:
     StateStoreError
         The first that one raised, when all have ended.
     """
-    with keep_connections(), ThreadPoolExecutor(len(tasks)) as threads:
-        begun = [threads.submit(copy_context().run, build_task, parts, len(tasks)) for parts in tasks]
+    with ThreadPoolExecutor(len(tasks)) as threads:
+        begun = [threads.submit(build_task, parts, len(tasks)) for parts in tasks]
     return BuiltTasks(tasks=tuple(task.result() for task in begun))
 
 
@@ -99,7 +97,7 @@ def build_task(parts: Sequence[TargetPart], beside: int = 1) -> Built:
         If one has other rows than were written.
     """
     paths = parts[0].restore.store.paths
-    with keep_connections(), locked_task(paths, parts[0].restore.store.lock_wait_s, rewriting=True):
+    with locked_task(paths, parts[0].restore.store.lock_wait_s, rewriting=True):
         shares = [part.restore._replace(run_bytes=max(part.restore.run_bytes // beside, 1)) for part in parts]
         shared = [part._replace(restore=its) for part, its in zip(parts, shares, strict=True)]
         return Built(committed=tuple(map(_build_store, shared)))

@@ -12,11 +12,8 @@ import pyarrow as pa
 from statestore import kill_switch
 from statestore.bulk.digest import Digest
 from statestore.errors import InputError
-from statestore.kafka.client import client_config
-from statestore.kafka.connection_pool import keep_connections
 from statestore.kafka.produce import ColumnProducer
 from statestore.kafka.reader import is_compressed
-from statestore.kafka.secure_connection import can_fetch
 from statestore.kafka.topics import LogRange, Topic, Topics
 from statestore.kafka.writer import AtLeastOnceWriter, RecordWriter, TransactionalWriter
 from statestore.kinds.versioned import COMPACTION_LAG
@@ -78,7 +75,7 @@ def compresses(topics: Topics, stores: Sequence[StorePartitionSpec]) -> bool:
     """
     logs = topics.log_ranges(store.partition for store in stores)
     for where, log in logs.items():
-        found = is_compressed(stores[0].bootstrap_servers, where, log.start, log.last_stable, stores[0].kafka_timeout_s)
+        found = is_compressed(stores[0].cluster, where, log.start, log.last_stable)
         if found is not None:
             return found
     return True
@@ -160,11 +157,10 @@ class NewChangelogWriter:
     ) -> None:
         self._store, self._topic, self._started_ms = store, topic, started_ms
         self._max_batch_bytes, self._ending = max_batch_bytes, ending
-        servers, timeout_s = store.bootstrap_servers, store.kafka_timeout_s
         self._columns: ColumnProducer | None = None
         self._single: AtLeastOnceWriter | None = None
-        if can_fetch(client_config(servers)) and not store.store.values.keeps_headers:
-            self._columns = ColumnProducer(servers, topic, timeout_s, max_batch_bytes, compress=compress)
+        if store.cluster.can_fetch and not store.store.values.keeps_headers:
+            self._columns = ColumnProducer(store.cluster, topic, max_batch_bytes, compress=compress)
         self._held: dict[int, Records] = {}
         self._unacknowledged = 0
 
@@ -199,8 +195,7 @@ class NewChangelogWriter:
     def _writer(self) -> AtLeastOnceWriter:
         if self._single is None:
             store, name = self._store, f"rewrite of {self._store.application}/{self._store.store.name}"
-            servers, timeout_s = store.bootstrap_servers, store.kafka_timeout_s
-            self._single = AtLeastOnceWriter(servers, name, timeout_s, self._max_batch_bytes)
+            self._single = AtLeastOnceWriter(store.cluster, name, self._max_batch_bytes)
             self._single.begin()
         return self._single
 
@@ -268,7 +263,7 @@ def write_changelog(topics: Topics, topic: str, started_ms: int, parts: Iterable
     ending = {part.store.task.partition for part in parts if logged_position(part.store, part.position)}
     writer = NewChangelogWriter(parts[0].store, topic, limit, started_ms, ending=ending)
     digests = []
-    with closing(writer), keep_connections():
+    with closing(writer):
         for store, batches, position in parts:
             digest = Digest(store.store.values)
             for batch in batches:
@@ -302,7 +297,7 @@ def fence(stores: Iterable[StorePartitionSpec]) -> None:
 
 def _fence(store: StorePartitionSpec) -> None:
     name = transactional_id(store.application, store.task)
-    writer = TransactionalWriter(store.bootstrap_servers, name, store.kafka_timeout_s)
+    writer = TransactionalWriter(store.cluster, name)
     try:
         writer.init()
     finally:

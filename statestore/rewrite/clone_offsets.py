@@ -65,7 +65,7 @@ def reads_from(text: str) -> CloneReadsFrom:
         ) from None
 
 
-def clone_offsets(topics: Topics, timeout_s: float, cut: Cut, read: CloneInput) -> NewOffsets:
+def clone_offsets(topics: Topics, cut: Cut, read: CloneInput) -> NewOffsets:
     """Find out where the group of a clone begins, with the stream times of the set.
 
     Raises
@@ -82,13 +82,13 @@ def clone_offsets(topics: Topics, timeout_s: float, cut: Cut, read: CloneInput) 
         before = _renamed(cut, pair)
         logs = topics.log_ranges(before)
         if pair.internal:
-            starts, why = _in_empty_topic(topics, timeout_s, read, logs)
+            starts, why = _in_empty_topic(topics, read, logs)
         elif read.same:
             known = _require_same(cut, pair, found)
             starts, why = _at_offsets_of(cut, before, logs)
             why = why if known else f"{why}. The set does not record the topic's id: check that the topic is older"
         else:
-            starts, why = _in_another_input(topics, timeout_s, cut, read, before, logs)
+            starts, why = _in_another_input(topics, cut, read, before, logs)
         offsets |= {where: GroupOffset(starts[where], found.metadata) for where, found in before.items()}
         said.append(f"{read.application} begins in {pair.target} at {_listed(starts)}: {why}")
     return NewOffsets(offsets, {}, said)
@@ -147,10 +147,10 @@ def _at_offsets_of(
 
 
 def _in_empty_topic(
-    topics: Topics, timeout_s: float, read: CloneInput, logs: Mapping[TopicPartition, LogRange]
+    topics: Topics, read: CloneInput, logs: Mapping[TopicPartition, LogRange]
 ) -> tuple[dict[TopicPartition, int], str]:
     require_stable(logs)
-    if filled := partitions_with_records(topics.bootstrap_servers, logs, timeout_s):
+    if filled := partitions_with_records(topics.cluster, logs):
         raise InputError(
             f"{', '.join(map(str, filled))} has records: {read.application} has run before. Give the clone another "
             "name. Nothing was changed"
@@ -160,7 +160,6 @@ def _in_empty_topic(
 
 def _in_another_input(
     topics: Topics,
-    timeout_s: float,
     cut: Cut,
     read: CloneInput,
     before: Mapping[TopicPartition, GroupOffset],
@@ -179,7 +178,7 @@ def _in_another_input(
         return ends, "what lies before is in the state, as you say"
     if read.reads_from == "start":
         return {where: log.start for where, log in logs.items()}, "nothing of this topic is in the state, as you say"
-    if filled := partitions_with_records(topics.bootstrap_servers, logs, timeout_s):
+    if filled := partitions_with_records(topics.cluster, logs):
         times = [commit_metadata.decode(found.metadata).partition_time for found in before.values()]
         latest = max(times, default=UNKNOWN_TIME)
         until = "" if latest == UNKNOWN_TIME else f", and the largest timestamp in it is {clock.iso(latest)}"

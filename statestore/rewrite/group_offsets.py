@@ -14,6 +14,7 @@ from statestore.changelog.input_offsets import input_offsets
 from statestore.errors import InputError, OpenTransactionError
 from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import UNKNOWN_TIME, CommitMetadata
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.groups import GroupOffset
 from statestore.kafka.reader import first_offsets
 from statestore.kafka.topics import LogRange, Topics
@@ -58,8 +59,7 @@ class Groups(NamedTuple):
         Where to begin in a topic of its own that has records; None: not said.
     """
 
-    bootstrap_servers: str
-    timeout_s: float
+    cluster: Cluster
     source: str
     target: str
     partitions: int
@@ -67,9 +67,9 @@ class Groups(NamedTuple):
     reads_from: ReadsFrom | None
 
     @classmethod
-    def of_one(cls, bootstrap_servers: str, timeout_s: float, application: str) -> Self:
+    def of_one(cls, cluster: Cluster, application: str) -> Self:
         """Return those of an application that stays what it is."""
-        return cls(bootstrap_servers, timeout_s, application, application, 0, True, None)
+        return cls(cluster, application, application, 0, True, None)
 
 
 class NewOffsets(NamedTuple):
@@ -100,7 +100,7 @@ def new_offsets(topics: Topics, groups: Groups, pairs: Sequence[InputPair]) -> N
     OpenTransactionError
         If a transaction hides where a topic ends.
     """
-    committed = input_offsets(topics, groups.source, {pair.source for pair in pairs}, groups.timeout_s)
+    committed = input_offsets(topics, groups.source, {pair.source for pair in pairs})
     counts = {topic.name: topic.partitions for topic in topics.describe(_names(pairs)).values()}
     _require_topics(groups, pairs, counts)
     sources = [where for pair in pairs for where in _partitions(pair.source, counts.get(pair.source, 0))]
@@ -140,7 +140,7 @@ def require_the_same(topics: Topics, groups: Groups, pairs: Sequence[InputPair],
     InputError
         If the other application has worked meanwhile, or its input has grown, of which the new one reads another.
     """
-    committed = input_offsets(topics, groups.source, {pair.source for pair in pairs}, groups.timeout_s)
+    committed = input_offsets(topics, groups.source, {pair.source for pair in pairs})
     if {where: found.next_offset for where, found in committed.items()} != {
         where: found.next_offset for where, found in before.committed.items()
     }:
@@ -165,7 +165,7 @@ def require_drained(topics: Topics, groups: Groups, names: set[str]) -> None:
     OpenTransactionError
         If a transaction hides where a topic ends.
     """
-    committed = input_offsets(topics, groups.source, names, groups.timeout_s)
+    committed = input_offsets(topics, groups.source, names)
     counts = {topic.name: topic.partitions for topic in topics.describe(names).values()}
     logs = topics.log_ranges([where for name, count in counts.items() for where in _partitions(name, count)])
     _require_drained(groups, committed, logs, names)
@@ -225,7 +225,7 @@ def _require_drained(
         for where, log in left.items()
     }
     ranges = {where: found for where, found in ranges.items() if found[0] < found[1]}
-    unread = first_offsets(groups.bootstrap_servers, ranges, groups.timeout_s) if ranges else {}
+    unread = first_offsets(groups.cluster, ranges) if ranges else {}
     behind = [f"{where} from offset {offset} on" for where, offset in sorted(unread.items()) if offset is not None]
     if behind:
         raise InputError(
@@ -258,7 +258,7 @@ def _starts(topics: Topics, groups: Groups, pair: InputPair) -> dict[TopicPartit
     ends = {where: log.last_stable for where, log in logs.items()}
     if pair.source == pair.target:
         return ends
-    filled = [str(where) for where in partitions_with_records(groups.bootstrap_servers, logs, groups.timeout_s)]
+    filled = [str(where) for where in partitions_with_records(groups.cluster, logs)]
     if filled and pair.internal:
         raise InputError(f"{', '.join(filled)} has records: {groups.target} has run before. Nothing was changed")
     if not filled or groups.reads_from == "end":
@@ -271,12 +271,10 @@ def _starts(topics: Topics, groups: Groups, pair: InputPair) -> dict[TopicPartit
     )
 
 
-def partitions_with_records(
-    bootstrap_servers: str, logs: Mapping[TopicPartition, LogRange], timeout_s: float
-) -> list[TopicPartition]:
+def partitions_with_records(cluster: Cluster, logs: Mapping[TopicPartition, LogRange]) -> list[TopicPartition]:
     """Return the partitions in which a read-committed consumer finds a record."""
     ranges = {where: (log.start, log.last_stable) for where, log in logs.items() if log.start < log.last_stable}
-    found = first_offsets(bootstrap_servers, ranges, timeout_s) if ranges else {}
+    found = first_offsets(cluster, ranges) if ranges else {}
     return [where for where, offset in sorted(found.items()) if offset is not None]
 
 

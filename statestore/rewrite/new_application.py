@@ -86,7 +86,7 @@ def require_unused(topics: Topics, new: NewApplication, journal: RewriteJournal 
                 f"topic {topic.name} has records: application {name} has state already. Give the new application "
                 "another name. Nothing was changed"
             )
-    if offsets := committed_offsets(store.bootstrap_servers, name, store.kafka_timeout_s):
+    if offsets := committed_offsets(store.cluster, name):
         where, offset = min(offsets.items())
         raise InputError(
             f"group {name} has committed offsets, such as {offset.next_offset} for {where}: the application has run "

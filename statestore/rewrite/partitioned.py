@@ -20,7 +20,6 @@ from statestore.bulk.digest import Digest
 from statestore.bulk.routing import routing_of
 from statestore.compiled.batches import Int64s, int64_column, lengths
 from statestore.errors import InputError
-from statestore.kafka.connection_pool import keep_connections
 from statestore.kafka.key_partitions import hashes_of_keys
 from statestore.partition.inspection import inspect
 from statestore.partition.spec import StorePartitionSpec
@@ -159,9 +158,8 @@ def survey_part(part: SourcePart) -> Surveyed:
         If a block is damaged.
     """
     store = part.store
-    with keep_connections():
-        if part.caught_up:
-            require_caught_up(store, "A new application is only made of such stores, every partition of them")
+    if part.caught_up:
+        require_caught_up(store, "A new application is only made of such stores, every partition of them")
     if (trouble := inspect(store, contents=True).trouble) is not None:
         raise InputError(f"{store.store_partition} is {trouble.status}: {trouble.detail}. Nothing was changed")
     kind, route = store.store.store_kind, routing_of(store.store)
@@ -260,7 +258,7 @@ def write_part(work: WritePart) -> Written:
     limit, compress, ending = work.max_batch_bytes, work.compress, work.ending
     writer = NewChangelogWriter(store, work.topic, limit, work.started_ms, compress=compress, ending=ending)
     held = []
-    with closing(writer), keep_connections():
+    with closing(writer):
         for segment, batch in stored_rows(store, int(bounds.min())) if store.live.exists() else ():
             places, _ = _places(part, batch)
             # numpy sorts numbers of two bytes by their digits; more partitions than those tell are sorted as they are.

@@ -21,9 +21,8 @@ from statestore.changelog.topic_settings import changelog_config
 from statestore.discovery.changelogs import changelog_spec
 from statestore.errors import InputError, StateStoreError, StoreCorruptedError
 from statestore.formats.position import position_headers
-from statestore.kafka.connection_pool import keep_connections
 from statestore.kafka.groups import GroupOffset, commit_offsets, committed_offsets
-from statestore.kafka.topics import Topic, Topics
+from statestore.kafka.topics import Topic
 from statestore.kafka.writer import AtLeastOnceWriter
 from statestore.model import TopicPartition, is_repartition_topic
 from statestore.partition.grouping import by_store
@@ -92,7 +91,7 @@ class Repartition:
         self._new = spec.new
         store = spec.source[0]
         self._source = store.application
-        self._topics = Topics(store.bootstrap_servers, store.kafka_timeout_s)
+        self._topics = store.cluster.topics
         self._require_no_members()
         self._rewrite = Rewrite("rewrite", self._new.name)
         self._journal = read_journal(self._new.first.state_dir, self._rewrite)
@@ -121,7 +120,7 @@ class Repartition:
         if self._spec.cut is not None or not self._has_changed(journal):
             return
         store = self._spec.source[0]
-        if committed_offsets(store.bootstrap_servers, self._new.name, store.kafka_timeout_s):
+        if committed_offsets(store.cluster, self._new.name):
             if goes_on_everywhere(self._groups, self._inputs()):
                 return  # it is a copy of the time when it was made, and complete
             raise InputError(
@@ -139,7 +138,7 @@ class Repartition:
         if goes_on_everywhere(self._groups, self._inputs()):
             return False
         read = {pair.source for pair in self._inputs()}
-        found = input_offsets(self._topics, self._source, read, self._spec.source[0].kafka_timeout_s)
+        found = input_offsets(self._topics, self._source, read)
         return _told(found) != journal.committed
 
     def _ends_of_source(self) -> tuple[tuple[str, str, int, int], ...]:
@@ -211,8 +210,7 @@ class Repartition:
         spec, store = self._spec, self._spec.source[0]
         as_is = all(len(stores) == len(self._new.stores[name]) for name, stores in self._by_store.items())
         return Groups(
-            store.bootstrap_servers,
-            store.kafka_timeout_s,
+            store.cluster,
             self._source,
             self._new.name,
             spec.partitions,
@@ -232,7 +230,7 @@ class Repartition:
         spec, store = self._spec, self._spec.source[0]
         if spec.inputs is not None:
             return spec.inputs
-        committed = committed_offsets(store.bootstrap_servers, self._source, store.kafka_timeout_s)
+        committed = committed_offsets(store.cluster, self._source)
         names = self._topics.describe(sorted({where.topic for where in committed}))
         if not names:
             raise InputError(
@@ -477,7 +475,7 @@ class Repartition:
         if not held:
             return
         store, positions = self._new.stores[name][0], self._logged_positions(name)
-        writer = AtLeastOnceWriter(store.bootstrap_servers, f"rewrite of {self._source}/{name}", store.kafka_timeout_s)
+        writer = AtLeastOnceWriter(store.cluster, f"rewrite of {self._source}/{name}")
         with closing(writer):
             writer.begin()
             for number, key, value, timestamp in (last.record for last in held):
@@ -528,7 +526,7 @@ class Repartition:
     def _commit_offsets(self, journal: RewriteJournal) -> None:
         """Commit the new group's offsets, unless an earlier attempt has: then the application may have gone on."""
         store, wanted = self._new.first, journal.group_offsets
-        there = committed_offsets(store.bootstrap_servers, journal.application, store.kafka_timeout_s)
+        there = committed_offsets(store.cluster, journal.application)
         for where, offset in wanted.items():
             if where in there and there[where].next_offset < offset.next_offset:
                 raise InputError(
@@ -540,9 +538,9 @@ class Repartition:
             for name, topic in journal.topics.items():
                 require_no_more(self._topics, journal.application, topic.described(name), topic.records)
         if left := {where: offset for where, offset in wanted.items() if where not in there}:
-            keep_offsets(self._topics, journal.application, left, store.kafka_timeout_s)
+            keep_offsets(self._topics, journal.application, left)
             kill_switch.reached("rewrite, input offsets kept, not committed")
-            commit_offsets(store.bootstrap_servers, journal.application, left, store.kafka_timeout_s)
+            commit_offsets(store.cluster, journal.application, left)
 
 
 def _told(offsets: Mapping[TopicPartition, GroupOffset]) -> tuple[tuple[str, int, int], ...]:
@@ -570,7 +568,6 @@ def repartition(spec: RepartitionSpec, run: Runner) -> Iterator[Repartition]:
         require_rewritable(stores)
     store = spec.source[0]
     with ExitStack() as locks:
-        locks.enter_context(keep_connections())
         locks.enter_context(locked_file(rewrite_lock(spec.new.first.state_dir, spec.new.name), store.lock_wait_s))
         for paths in dict.fromkeys(found.paths for found in spec.source):
             locks.enter_context(locked_task(paths, store.lock_wait_s))

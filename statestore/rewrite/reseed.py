@@ -22,7 +22,7 @@ from statestore.bulk.digest import Digest
 from statestore.discovery.changelogs import changelog_spec
 from statestore.errors import StateStoreError, StoreCorruptedError
 from statestore.kafka.groups import ConsumerGroup
-from statestore.kafka.topics import Topic, Topics
+from statestore.kafka.topics import Topic
 from statestore.model import TopicPartition
 from statestore.partition.replacement import clear_built
 from statestore.partition.spec import StorePartitionSpec
@@ -149,7 +149,7 @@ class Reseed:
     def __init__(self, spec: ReseedSpec) -> None:
         self._spec = spec
         self._store = store = spec.stores[0]
-        self._topics = Topics(store.bootstrap_servers, store.kafka_timeout_s)
+        self._topics = store.cluster.topics
         self._topics.require_no_members(store.application)
         self._rewrite = Rewrite("reseed", store.application, store.store.name)
         self._journal = read_journal(store.state_dir, self._rewrite)
@@ -180,7 +180,7 @@ class Reseed:
         A sign and no proof: input that changes no row is committed, too.
         """
         store = self._store
-        with ConsumerGroup(store.bootstrap_servers, store.application, store.kafka_timeout_s) as group:
+        with ConsumerGroup(store.cluster, store.application) as group:
             for part in self._parts:
                 for source, last in part.position.items():
                     committed = group.committed(source)

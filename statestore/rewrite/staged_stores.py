@@ -111,7 +111,7 @@ def stage(
     store = spec.store
     staging = Staging(store.paths, store.store.name)
     staging.clear_unfinished()
-    asked_ms, logs = asked or AskedLogs(brokers_clock.now_ms(store), store_logs(store))
+    asked_ms, logs = asked or AskedLogs(brokers_clock.now_ms(store.cluster), store_logs(store))
     with RestoreProgressWriter(store, None) as progress:
         built = build_full(spec, staging, logs, progress, asked_ms, position)
     staged, keys = store.paths.staging(store.store.name), check_staged(store, built, "deep")

@@ -23,7 +23,6 @@ from statestore.definitions.application import require_usable_by_tasks
 from statestore.definitions.store import StoreDefinition
 from statestore.durable import remove_tree
 from statestore.errors import InputError, InvalidStateError
-from statestore.kafka.topics import Topics
 from statestore.model import StoreFormat
 from statestore.partition.grouping import by_store
 from statestore.partition.inspection import inspect
@@ -157,7 +156,7 @@ class Transform:
     def __init__(self, spec: TransformSpec, hooks: AdoptionHooks, run: Runner) -> None:
         self._spec, self._run = spec, run
         self._first = first = spec.stores[0]
-        self._topics = Topics(first.bootstrap_servers, first.kafka_timeout_s)
+        self._topics = first.cluster.topics
         self._by_store = by_store(spec.stores)
         self._after = {name: self._after_of(stores[0]) for name, stores in self._by_store.items()}
         rewrite = Rewrite("transform", first.application)
@@ -224,7 +223,7 @@ class Transform:
         self._topics.require_no_members(first.application)
         for store in self._stores:
             require_caught_up(store, "Rows are only given to the function from such stores")
-        groups = Groups.of_one(first.bootstrap_servers, first.kafka_timeout_s, first.application)
+        groups = Groups.of_one(first.cluster, first.application)
         require_drained(self._topics, groups, set(self._spec.inputs))
 
     # -- the rows -----------------------------------------------------------------------------------------------------

@@ -19,7 +19,6 @@ from statestore import kill_switch
 from statestore.changelog import brokers_clock
 from statestore.discovery.changelogs import changelog_spec
 from statestore.errors import InputError, StateStoreError
-from statestore.kafka.topics import Topics
 from statestore.model import StorePartition, TopicPartition
 from statestore.partition.grouping import by_store
 from statestore.partition.quarantine import replaced_by
@@ -119,7 +118,7 @@ class Undo:
     def __init__(self, spec: UndoSpec, hooks: AdoptionHooks) -> None:
         self._spec, self._hooks = spec, hooks
         self._first = first = spec.stores[0]
-        self._topics = Topics(first.bootstrap_servers, first.kafka_timeout_s)
+        self._topics = first.cluster.topics
         self._topics.require_no_members(first.application)
         self._rewrite = Rewrite("undo", first.application)
         journal = read_journal(first.state_dir, self._rewrite)
@@ -289,7 +288,10 @@ class Undo:
         """
         clear_staged(store for store in self._stores if self._is_back(store))  # left by a killed attempt
         missing = [store for store, replaced in self.plan.parts if replaced is None]
-        asked = {store.store_partition: AskedLogs(brokers_clock.now_ms(store), store_logs(store)) for store in missing}
+        asked = {
+            store.store_partition: AskedLogs(brokers_clock.now_ms(store.cluster), store_logs(store))
+            for store in missing
+        }
         found = [(store, incomplete_log(store, asked[store.store_partition].logs)) for store in missing]
         lost = [
             f"{store.store_partition}: {loss.why}"

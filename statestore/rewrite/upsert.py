@@ -20,7 +20,6 @@ from statestore import kill_switch
 from statestore.changelog.last_records import last_position
 from statestore.changelog.topic_settings import append_time_refused
 from statestore.errors import InputError, RetryError, StateStoreError
-from statestore.kafka.topics import Topics
 from statestore.kafka.writer import TransactionalWriter
 from statestore.model import TopicPartition, transactional_id
 from statestore.partition.spec import StorePartitionSpec
@@ -143,7 +142,7 @@ def upsert(spec: UpsertSpec, report: Callable[[WriteRow], None] = lambda _: None
 
 def _require_writable(spec: UpsertSpec, chosen: Sequence[StorePartitionSpec]) -> None:
     store = spec.stores[0]
-    Topics(store.bootstrap_servers, store.kafka_timeout_s).require_no_members(store.application)
+    store.cluster.topics.require_no_members(store.application)
     require_rows(spec.rows)
     for store in chosen:
         require_single_keys(spec.rows, store)
@@ -206,12 +205,11 @@ def _row(store: StorePartitionSpec, **figures: Any) -> WriteRow:
 
 def _write(spec: UpsertSpec, store: StorePartitionSpec) -> WriteRow:
     """Write one partition's rows in one transaction."""
-    topics = Topics(store.bootstrap_servers, store.kafka_timeout_s)
+    topics = store.cluster.topics
     topic = store.partition.topic
     writer = TransactionalWriter(
-        store.bootstrap_servers,
+        store.cluster,
         transactional_id(store.application, store.task),
-        store.kafka_timeout_s,
         _TRANSACTION_TIMEOUT_MS,
         int(topics.topic_configs([topic])[topic]["max.message.bytes"]),
     )
@@ -258,5 +256,5 @@ def _position(store: StorePartitionSpec) -> Mapping[TopicPartition, int]:
     """Return the input offsets that the changelog reflects: appended rows change nothing in them. Empty: unknown."""
     if examine(store, VerifyOptions("offsets"))[1].status.healthy:
         return known_position(store) or {}
-    (log,) = Topics(store.bootstrap_servers, store.kafka_timeout_s).log_ranges([store.partition]).values()
-    return last_position(store.bootstrap_servers, store.partition, log, store.kafka_timeout_s)
+    (log,) = store.cluster.topics.log_ranges([store.partition]).values()
+    return last_position(store.cluster, store.partition, log)

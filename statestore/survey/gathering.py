@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError
 
 from statestore.errors import StateStoreError
 from statestore.kafka.admin_requests import Brokers, Versions, error_text
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.streams_group import StreamsGroup
 from statestore.model import TopicPartition
 from statestore.survey.facts import (
@@ -72,7 +73,7 @@ class Asked(Protocol):
 IdleSince = Callable[[Collection[str], TopicFacts | None, list[Unread]], Mapping[str, int]]
 
 
-def read_cluster(bootstrap_servers: str, timeout_s: float, idle_since: IdleSince) -> ClusterFacts:
+def read_cluster(cluster: Cluster, idle_since: IdleSince) -> ClusterFacts:
     """Read the facts of a cluster.
 
     Raises
@@ -82,8 +83,8 @@ def read_cluster(bootstrap_servers: str, timeout_s: float, idle_since: IdleSince
     InputError
         If only librdkafka can speak to the brokers.
     """
-    with Brokers(bootstrap_servers, timeout_s) as brokers:
-        return gather(brokers, bootstrap_servers, idle_since)
+    with Brokers(cluster) as brokers:
+        return gather(brokers, cluster.servers, idle_since)
 
 
 def gather(asked: Asked, bootstrap_servers: str, idle_since: IdleSince) -> ClusterFacts:

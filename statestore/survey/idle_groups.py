@@ -17,6 +17,7 @@ from struct import Struct
 from struct import error as StructError
 
 from statestore.errors import StateStoreError
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.reader import LogReader
 from statestore.model import TopicPartition
 from statestore.survey.facts import TopicFacts, Unread
@@ -30,7 +31,7 @@ _GROUP_KIND = 2
 
 
 def read_idle_since(
-    bootstrap_servers: str, timeout_s: float, groups: Collection[str], topic: TopicFacts | None, unread: list[Unread]
+    cluster: Cluster, groups: Collection[str], topic: TopicFacts | None, unread: list[Unread]
 ) -> dict[str, int]:
     """Return since when groups are idle (ms), by name.
 
@@ -60,7 +61,7 @@ def read_idle_since(
             unread.append(_unread(named, f"the offsets of {OFFSETS_TOPIC}-{number} were not read"))
             continue
         try:
-            found.update(_read(bootstrap_servers, timeout_s, number, (log.start, log.end), named))
+            found.update(_read(cluster, number, (log.start, log.end), named))
         except StateStoreError as error:
             unread.append(_unread(named, f"{error}; the survey needs READ on topic {OFFSETS_TOPIC}"))
     return found
@@ -75,13 +76,11 @@ def partition_of(group: str, partitions: int) -> int:
     return (hashed & 0x7FFFFFFF) % partitions
 
 
-def _read(
-    servers: str, timeout_s: float, number: int, offsets: tuple[int, int], groups: Collection[str]
-) -> Mapping[str, int]:
+def _read(cluster: Cluster, number: int, offsets: tuple[int, int], groups: Collection[str]) -> Mapping[str, int]:
     """Return the time of each group's own record; of a group that never had members, of its oldest last commit."""
     commits: dict[str, dict[bytes, int]] = defaultdict(dict)
     since: dict[str, int] = {}
-    with LogReader(servers, TopicPartition(OFFSETS_TOPIC, number), stall_timeout_s=timeout_s) as reader:
+    with LogReader(cluster, TopicPartition(OFFSETS_TOPIC, number)) as reader:
         for messages in reader.read_messages(*offsets):
             for message in messages:
                 key = message.key() or b""

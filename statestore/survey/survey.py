@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from statestore import clock
 from statestore.errors import StateStoreError
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.open_transaction import transactional_ids
 from statestore.model import TopicPartition
 from statestore.objects.path import Location
@@ -29,7 +30,7 @@ class SurveyRequest(NamedTuple):
 
     Attributes
     ----------
-    kafka_timeout_s, archive_timeout_s
+    archive_timeout_s
         Deadline of one request.
     archive_url, reports_dir
         None: snapshots, or verifications, are not looked at.
@@ -37,8 +38,7 @@ class SurveyRequest(NamedTuple):
         Offsets of groups that expire sooner than this are a risk.
     """
 
-    bootstrap_servers: str
-    kafka_timeout_s: float = 30.0
+    cluster: Cluster
     archive_url: str | None = None
     archive_timeout_s: float = 60.0
     reports_dir: Location | None = None
@@ -57,8 +57,7 @@ def survey(request: SurveyRequest, run_id: str | None = None) -> SurveyReport:
         If only librdkafka can speak to the brokers.
     """
     started_ms = clock.now_ms()
-    servers, timeout_s = request.bootstrap_servers, request.kafka_timeout_s
-    facts = read_cluster(servers, timeout_s, partial(read_idle_since, servers, timeout_s))
+    facts = read_cluster(request.cluster, partial(read_idle_since, request.cluster))
     unread: list[Unread] = []
     copies = _copies(request, facts.cluster_id, unread)
     facts = facts._replace(unread=(*facts.unread, *unread))
@@ -183,4 +182,4 @@ def _transactional_ids(
     request: SurveyRequest, facts: ClusterFacts, topics: Collection[str]
 ) -> Mapping[str, Collection[str]]:
     partitions = [TopicPartition(name, number) for name in topics for number in range(facts.partition_counts[name])]
-    return transactional_ids(request.bootstrap_servers, partitions, request.kafka_timeout_s)
+    return transactional_ids(request.cluster, partitions)

@@ -19,6 +19,7 @@ from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import InputError, InvalidStateError
 from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import CommitMetadata
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.record_headers import with_headers
 from statestore.kafka.topics import LogRange
 from statestore.model import TaskId, TopicPartition
@@ -66,9 +67,8 @@ class DriverTask:
                 for store in stores
                 if store.logged
             },
-            bootstrap_servers="",
+            cluster=Cluster("", 0),
             state_dir=state_dir,
-            kafka_timeout_s=0,
         )
         self._input = self._spec.input
         self._logs = logs

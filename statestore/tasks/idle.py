@@ -74,7 +74,7 @@ def _records(spec: TaskSpec) -> dict[str, StoreRecord] | None:
 
 
 def _fresh(spec: TaskSpec, records: dict[str, StoreRecord]) -> dict[str, StoreRecord] | None:
-    now_ms = brokers_clock.now_ms(spec)
+    now_ms = brokers_clock.now_ms(spec.cluster)
     fresh = all(_is_fresh(record, spec.changelogs[name], now_ms) for name, record in records.items())
     return records if fresh else None
 
@@ -95,7 +95,7 @@ def _record_of_closed(spec: StorePartitionSpec) -> StoreRecord | None:
     if topic is None or not spec.live.exists() or paths.mode(name).exists():
         return None
     record = read_record(paths, name)
-    if record is None or not _is_fresh(record, topic, brokers_clock.now_ms(spec)):
+    if record is None or not _is_fresh(record, topic, brokers_clock.now_ms(spec.cluster)):
         return None
     sealed = check_seal(paths, name, spec.store.store_kind)
     return record if sealed is not None and sealed.committed == record.committed else None
@@ -105,9 +105,7 @@ def _offset_without_input(spec: TaskSpec, records: dict[str, StoreRecord]) -> in
     """Return the group's offset if it has all of the input, and stores know of the stream times committed with it."""
     # Offsets that a former attempt has sent in a transaction are not waited for: who opens the task fences it. Until it
     # has ended, the group's offset is one from before them, so the task is not idle.
-    with ConsumerGroup(
-        spec.bootstrap_servers, spec.application.name, spec.kafka_timeout_s, require_stable=False
-    ) as group:
+    with ConsumerGroup(spec.cluster, spec.application.name, require_stable=False) as group:
         found = of_topic(group.committed(spec.input), spec.input_id)
     log = _topics(spec).log_ranges([spec.input])[spec.input]
     if found is None or not max(log.start, spec.input_end) <= found.next_offset <= log.high_watermark:
@@ -147,7 +145,7 @@ def _has_all(spec: TaskSpec, name: str, record: StoreRecord, log: LogRange) -> b
         record,
         topic,
         empty=empty,
-        now_ms=brokers_clock.now_ms(spec),
+        now_ms=brokers_clock.now_ms(spec.cluster),
         may_be_rebuilt=spec.application.store(name).compaction_keeps_rows,
     )
     return found.status is Status.OK
@@ -158,4 +156,4 @@ def _stream_time(record: StoreRecord) -> int:
 
 
 def _topics(spec: TaskSpec) -> Topics:
-    return Topics(spec.bootstrap_servers, spec.kafka_timeout_s)
+    return spec.cluster.topics

@@ -16,7 +16,7 @@ from statestore.errors import InputOffsetError
 from statestore.formats.commit_metadata import CommitMetadata
 from statestore.kafka.groups import ConsumerGroup, committed_offsets
 from statestore.kafka.reader import first_offset
-from statestore.kafka.topics import LogRange, Topics
+from statestore.kafka.topics import LogRange
 from statestore.model import TopicPartition, repartition_topic
 from statestore.tasks.shape import former_input
 from statestore.tasks.spec import TaskSpec
@@ -76,7 +76,7 @@ def _recorded(spec: TaskSpec, group: ConsumerGroup, log: LogRange) -> Continuati
     """Return where the group or the topic of input offsets says to continue, or None if neither does."""
     committed, kept = of_topic(group.committed(spec.input), spec.input_id), None
     if not spec.exactly_once or not is_confirmed(committed, spec.offsets_id):
-        kept = read_kept(spec.bootstrap_servers, spec.offsets, log, spec.input, spec.kafka_timeout_s)
+        kept = read_kept(spec.cluster, spec.offsets, log, spec.input)
     if kept is not None and not kept.is_of(spec.input_id):
         if committed is None:
             read = f"has read {spec.input} up to offset {kept.offset}"
@@ -125,7 +125,7 @@ def _nothing_follows(spec: TaskSpec, log: LogRange, offset: int) -> bool:
     """Return whether the input has no record from an offset on: then all offsets from there on mean the same."""
     if not log.start <= offset <= log.high_watermark or log.last_stable < log.high_watermark:
         return False
-    return first_offset(spec.bootstrap_servers, spec.input, offset, log.last_stable, spec.kafka_timeout_s) is None
+    return first_offset(spec.cluster, spec.input, offset, log.last_stable) is None
 
 
 def _require_nothing_sent(spec: TaskSpec, log: LogRange) -> None:
@@ -140,7 +140,7 @@ def _require_nothing_sent(spec: TaskSpec, log: LogRange) -> None:
     """
     if log.start >= log.high_watermark:
         return
-    name, topics = spec.application.name, Topics(spec.bootstrap_servers, spec.kafka_timeout_s)
+    name, topics = spec.application.name, spec.cluster.topics
     names = [repartition_topic(name, item.store) for item in spec.subtopology.regrouped]
     later = [
         TopicPartition(topic, number)
@@ -150,7 +150,7 @@ def _require_nothing_sent(spec: TaskSpec, log: LogRange) -> None:
     # Records that they have processed are deleted.
     begun = [where for where, found in topics.log_starts(later).items() if found.offset > 0]
     if not begun:
-        committed = committed_offsets(spec.bootstrap_servers, name, spec.kafka_timeout_s)
+        committed = committed_offsets(spec.cluster, name)
         begun = [where for where in later if where in committed and committed[where].next_offset > 0]
     if begun:
         evidence = f"{_no_offset(spec)}; {begun[0]} was processed; the log starts at {log.start}"
@@ -168,6 +168,6 @@ def _other_topic(before: str | None, spec: TaskSpec) -> str:
 def _refused(spec: TaskSpec, situation: Situation, evidence: str) -> InputOffsetError:
     """Return the error for a task whose position a person must set."""
     where = f"{spec.input.topic}:{spec.input.partition}"
-    target = Target(spec.application.name, bootstrap_servers=spec.bootstrap_servers, input=where)
+    target = Target(spec.application.name, bootstrap_servers=spec.cluster.servers, input=where)
     what = f"{spec.application.name}/{spec.task}, {spec.input}"
     return InputOffsetError(message(what, advice(situation, target))).with_evidence(evidence)

@@ -23,7 +23,7 @@ from statestore.model import TopicPartition
 REFRESH_MS = 24 * 60 * 60 * 1000
 
 
-def refresh_offsets(topics: Topics, application: ApplicationDefinition, timeout_s: float) -> int:
+def refresh_offsets(topics: Topics, application: ApplicationDefinition) -> int:
     """Refresh the offsets of an application's group, and return how many were written.
 
     Raises
@@ -35,8 +35,8 @@ def refresh_offsets(topics: Topics, application: ApplicationDefinition, timeout_
     """
     read = [part.input_topic for part in application.subtopologies]
     found = offsets_topics(topics, application.name, read)
-    group = committed_offsets(topics.bootstrap_servers, application.name, timeout_s)
-    now_ms = brokers_clock.now_ms(topics)
+    group = committed_offsets(topics.cluster, application.name)
+    now_ms = brokers_clock.now_ms(topics.cluster)
     refreshed: dict[TopicPartition, GroupOffset] = {}
     missing: list[TopicPartition] = []
     for topic in found.values():
@@ -45,10 +45,10 @@ def refresh_offsets(topics: Topics, application: ApplicationDefinition, timeout_
                 missing.append(where)
             elif (again := _again(committed, topic.topic_id, now_ms)) is not None:
                 refreshed[where] = again
-    for where, kept in kept_offsets(topics, found, missing, timeout_s).items():
+    for where, kept in kept_offsets(topics, found, missing).items():
         refreshed[where] = stamped(kept, found[where.topic].topic_id, now_ms, refreshed=True)
     if refreshed:
-        commit_offsets(topics.bootstrap_servers, application.name, refreshed, timeout_s)
+        commit_offsets(topics.cluster, application.name, refreshed)
     return len(refreshed)
 
 

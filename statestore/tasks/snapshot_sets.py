@@ -26,6 +26,7 @@ from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import SnapshotError, StateStoreError
 from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import CommitMetadata
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.groups import ConsumerGroup
 from statestore.kafka.topics import Topics
 from statestore.model import StorePartition, TaskId, TopicPartition
@@ -39,8 +40,7 @@ def set_after_run(
     application: ApplicationDefinition,
     rows: Sequence[ProcessRow],
     archive: ArchiveSpec,
-    bootstrap_servers: str,
-    timeout_s: float,
+    cluster: Cluster,
 ) -> SnapshotSetRow | None:
     """Write the set of an application after a run of all of its tasks, unless the newest one says the same.
 
@@ -65,10 +65,10 @@ def set_after_run(
         objects = archive.open()
         snapshots = _snapshots(objects, application, rows, archive)
         offsets = _offsets(application, rows)
-        topics = Topics(bootstrap_servers, timeout_s)
+        topics = cluster.topics
         ids = {name: found.topic_id for name, found in topics.describe(where.topic for where, _ in offsets).items()}
         _require_drained(application, offsets, topics)
-        times = _require_committed(application, offsets, topics, timeout_s)
+        times = _require_committed(application, offsets, topics)
         known = newest_set(objects, archive.cluster, application.name)
         said = (snapshots, offsets, times, ids)
         if known is not None and (known.snapshots, known.input_offsets, known.stream_times, known.input_ids) == said:
@@ -143,7 +143,7 @@ def _require_drained(
 
 
 def _require_committed(
-    application: ApplicationDefinition, offsets: Sequence[tuple[TopicPartition, int]], topics: Topics, timeout_s: float
+    application: ApplicationDefinition, offsets: Sequence[tuple[TopicPartition, int]], topics: Topics
 ) -> tuple[tuple[TopicPartition, str], ...]:
     """Require that the group still is where the tasks have left it: nobody has processed more since.
 
@@ -153,7 +153,7 @@ def _require_committed(
         Stream times, as they were committed.
     """
     times = []
-    with ConsumerGroup(topics.bootstrap_servers, application.name, timeout_s) as group:
+    with ConsumerGroup(topics.cluster, application.name) as group:
         for where, offset in offsets:
             found = group.committed(where)
             if found is None and offset != topics.log_starts([where])[where].offset:

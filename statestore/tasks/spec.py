@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, InstanceOf
 
 from statestore.archive.archive import ArchiveSpec
 from statestore.definitions.application import ApplicationDefinition, Subtopology
+from statestore.kafka.cluster import Cluster
 from statestore.model import TaskId, TopicPartition
 from statestore.objects.path import Location
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
@@ -51,9 +52,8 @@ class TaskSpec(BaseModel):
     input_id: str | None = None
     offsets_id: str
     changelogs: dict[str, ChangelogSpec]
-    bootstrap_servers: str
+    cluster: InstanceOf[Cluster]
     state_dir: Path
-    kafka_timeout_s: float
     lock_wait_s: float = 10.0
     recording_level: str = "INFO"
     max_batch_bytes: int | None = None
@@ -111,9 +111,8 @@ class TaskSpec(BaseModel):
             task=self.task,
             store=next(found for found in self.subtopology.stores if found.name == store),
             changelog=self.changelogs.get(store),
-            bootstrap_servers=self.bootstrap_servers,
+            cluster=self.cluster,
             state_dir=self.state_dir,
-            kafka_timeout_s=self.kafka_timeout_s,
             lock_wait_s=self.lock_wait_s,
             exactly_once=self.exactly_once,
             archive=self.archive,

@@ -28,7 +28,6 @@ from statestore.errors import (
 )
 from statestore.formats.commit_metadata import CommitMetadata
 from statestore.formats.input_offset import InputOffset
-from statestore.kafka.connection_pool import keep_connections
 from statestore.kafka.groups import ConsumerGroup
 from statestore.kafka.open_transaction import advice
 from statestore.kafka.reader import LogReader
@@ -66,7 +65,7 @@ def run_task(spec: TaskSpec) -> ProcessRow:
     row = ProcessRow(application=spec.application.name, task=str(spec.task))
     failure: Failure | None = None
     try:
-        with keep_connections(), locked_task(spec.paths, spec.lock_wait_s, urgent=True):
+        with locked_task(spec.paths, spec.lock_wait_s, urgent=True):
             if (offset := idle_offset(spec)) is not None:
                 found = {"snapshots": publish_stores(spec, idle=True)}
                 seconds = round(time.monotonic() - started, 3)
@@ -156,9 +155,7 @@ class StreamTask:
         try:
             self._writer = self._new_writer()
             self._resources.callback(self._writer.close)
-            self._group = self._resources.enter_context(
-                ConsumerGroup(spec.bootstrap_servers, self._name, spec.kafka_timeout_s)
-            )
+            self._group = self._resources.enter_context(ConsumerGroup(spec.cluster, self._name))
             self._progress = self._resources.enter_context(TaskProgressWriter(spec))
         except BaseException:
             self._close(clean=False)
@@ -170,10 +167,10 @@ class StreamTask:
         spec = self._spec
         name = transactional_id(self._name, spec.task)
         if not spec.exactly_once:
-            return AtLeastOnceWriter(spec.bootstrap_servers, name, spec.kafka_timeout_s, spec.max_batch_bytes)
+            return AtLeastOnceWriter(spec.cluster, name, spec.max_batch_bytes)
         # Twice the interval leaves room for the commit itself; brokers allow 15 minutes by default.
         timeout_ms = min(max(60_000, 2 * spec.application.commit_interval_ms), 900_000)
-        return TransactionalWriter(spec.bootstrap_servers, name, spec.kafka_timeout_s, timeout_ms, spec.max_batch_bytes)
+        return TransactionalWriter(spec.cluster, name, timeout_ms, spec.max_batch_bytes)
 
     def __enter__(self) -> StreamTask:
         return self
@@ -201,8 +198,8 @@ class StreamTask:
         self._writer.init()
         kill_switch.reached("transactions initialized")
         self._require_current()
-        spec, asked_ms = self._spec, brokers_clock.now_ms(self._spec)
-        ranges = self._settled_ranges(Topics(spec.bootstrap_servers, spec.kafka_timeout_s))
+        spec, asked_ms = self._spec, brokers_clock.now_ms(self._spec.cluster)
+        ranges = self._settled_ranges(spec.cluster.topics)
         last = self._read_last_commit(ranges[spec.offsets]) if spec.unlogged_stores else None
         self._stores.recover(ranges, asked_ms, last)
         metadata = self._find_input_position(ranges)
@@ -210,7 +207,7 @@ class StreamTask:
         if former_input(spec) is not None:
             self._stores.forget_positions()
         remember_shape(spec)
-        bounds = spec.timestamps.measured(spec)
+        bounds = spec.timestamps.measured(spec.cluster)
         # At least once, a store's last change can be in its log while other changes and outputs were never sent.
         positions = spec.exactly_once
         self._topology = Topology(
@@ -241,7 +238,7 @@ class StreamTask:
         """
         changelogs = [self._spec.changelog(name) for name in self._spec.changelogs]
         logs = [*changelogs, self._spec.offsets]
-        deadline = time.monotonic() + self._spec.kafka_timeout_s
+        deadline = time.monotonic() + self._spec.cluster.timeout_s
         while True:
             ranges = topics.log_ranges([self._input, *logs])
             if not self._spec.exactly_once:
@@ -255,14 +252,14 @@ class StreamTask:
                 raise OpenTransactionError(
                     f"{stuck}: a transaction is open from offset {log.last_stable} on, the log ends at "
                     f"{log.high_watermark}; "
-                    f"{advice(spec.bootstrap_servers, stuck, log.last_stable, spec.kafka_timeout_s)}"
+                    f"{advice(spec.cluster, stuck, log.last_stable)}"
                 )
             time.sleep(_PAUSE_S)  # nothing announces that a transaction has ended
 
     def _read_last_commit(self, log: LogRange) -> LastCommit:
         """Return the task's last commit; earlier attempts were fenced, so it does not change any more."""
         spec = self._spec
-        kept = read_kept(spec.bootstrap_servers, spec.offsets, log, spec.input, spec.kafka_timeout_s)
+        kept = read_kept(spec.cluster, spec.offsets, log, spec.input)
         return last_commit_of(kept, of_topic(self._group.committed(spec.input), spec.input_id), spec.offsets_id)
 
     def _find_input_position(self, logs: Mapping[TopicPartition, LogRange]) -> CommitMetadata:
@@ -300,7 +297,7 @@ class StreamTask:
         delivered = self._writer.flush()
         kill_switch.reached("flushed, input offsets not sent")
         self._writer.send_offsets(
-            self._group, {self._input: stamped(kept, spec.offsets_id, brokers_clock.now_ms(self._spec))}
+            self._group, {self._input: stamped(kept, spec.offsets_id, brokers_clock.now_ms(self._spec.cluster))}
         )
         kill_switch.reached("flushed, not committed")
         self._writer.commit()
@@ -326,7 +323,7 @@ class StreamTask:
         spec, topology = self._spec, self.topology
         started = time.monotonic()
         with (
-            LogReader(spec.bootstrap_servers, self._input, stall_timeout_s=spec.kafka_timeout_s) as reader,
+            LogReader(spec.cluster, self._input) as reader,
             CollectingNowAndThen() as garbage,
         ):
             for arrived in reader.read_records(self._next_offset, spec.input_end):

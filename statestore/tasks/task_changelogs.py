@@ -48,7 +48,7 @@ class TaskChangelogs:
 
     def now_ms(self) -> int:
         """Return the brokers' time (ms), which says what Kafka has deleted from changelogs."""
-        return brokers_clock.now_ms(self._spec)
+        return brokers_clock.now_ms(self._spec.cluster)
 
     def replay(self, store: AnyStore, changelog: TopicPartition, start: int, log: LogRange) -> int:
         """Apply a part of a changelog and return its records; all of it is on disk then.
@@ -61,9 +61,7 @@ class TaskChangelogs:
         records = 0
         for committed, first, last in ((True, start, stable), (False, max(start, stable), end)):
             if first < last:
-                with ChangelogReader(
-                    spec.bootstrap_servers, changelog, read_committed=committed, stall_timeout_s=spec.kafka_timeout_s
-                ) as reader:
+                with ChangelogReader(spec.cluster, changelog, read_committed=committed) as reader:
                     records += replay(store, reader, first, last).records
         store.sync()
         return records
@@ -71,7 +69,7 @@ class TaskChangelogs:
     def records(self, changelog: TopicPartition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the committed records with `start <= offset < end`; values are plain."""
         spec = self._spec
-        with ChangelogReader(spec.bootstrap_servers, changelog, stall_timeout_s=spec.kafka_timeout_s) as reader:
+        with ChangelogReader(spec.cluster, changelog) as reader:
             yield from reader.read(start, end)
 
     def cuts(self, records: Mapping[TopicPartition, StoreRecord | None]) -> dict[TopicPartition, int]:
@@ -84,11 +82,11 @@ class TaskChangelogs:
         """
         topics = {self._spec.changelog(name): changelog for name, changelog in self._spec.changelogs.items()}
         recorded = {changelog: (record, topics[changelog]) for changelog, record in records.items()}
-        return find_cuts(self._spec.bootstrap_servers, recorded, self._spec.kafka_timeout_s)
+        return find_cuts(self._spec.cluster, recorded)
 
     def ends(self, logs: Mapping[TopicPartition, LogRange]) -> dict[TopicPartition, ChangelogEnd]:
         """Return where changelogs end, with their leader epochs where Kafka tells them."""
-        known = log_ends(self._spec.bootstrap_servers, logs, self._spec.kafka_timeout_s)
+        known = log_ends(self._spec.cluster, logs)
         return {at: ChangelogEnd(log.last_stable, known[at].epoch if at in known else None) for at, log in logs.items()}
 
     def settled(self, changelogs: Collection[TopicPartition]) -> dict[TopicPartition, LogRange]:
@@ -112,4 +110,4 @@ class TaskChangelogs:
         return found
 
     def _topics(self) -> Topics:
-        return Topics(self._spec.bootstrap_servers, self._spec.kafka_timeout_s)
+        return self._spec.cluster.topics

@@ -26,6 +26,7 @@ from statestore.errors import (
     StoreAheadError,
     StoreBehindLogStartError,
 )
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.topics import LogRange
 from statestore.partition.advice import advise, lost_logs
 from statestore.partition.archived import had_by_archive
@@ -59,7 +60,7 @@ from statestore.tasks.spec import TaskSpec
 from statestore.tasks.staged_store import StagedStore, build_staged, known_stream_time
 from statestore.tasks.task_changelogs import ChangelogEnd, TaskChangelogs
 from statestore.tasks.task_sources import TASK_SOURCES
-from statestore.verification.gathering import Answer, Cluster, resolve
+from statestore.verification.gathering import Answer, resolve
 
 _log = logging.getLogger(__name__)
 
@@ -291,7 +292,7 @@ class TaskStore:
         disk = disk._replace(known=disk.known._replace(in_memory=not self.store.persistent))
         logs = LogFacts(spec.changelog, log, cut, asked_ms=asked_ms, all_logs={self.changelog: log})
         facts = Facts(spec, disk, self._changelogs.now_ms(), logs, archive=NO_ARCHIVE)
-        cluster = Cluster(spec.bootstrap_servers, spec.kafka_timeout_s)
+        cluster = spec.cluster
         [(facts, verdict)] = resolve([facts], partial(judge, if_unusable=if_unusable), cluster, self._answers())
         loss = verdict.loss or RebuildLoss(Loss.NONE)
         made = plan(facts, verdict, Request(accept_loss=self._accepts_loss), TASK_SOURCES)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from statestore import kill_switch
 from statestore.durable import remove_durably
 from statestore.errors import LockedError, StateStoreError
-from statestore.kafka.topics import LogRange, Topics
+from statestore.kafka.topics import LogRange
 from statestore.model import TopicPartition
 from statestore.partition.last_commit import LastCommit
 from statestore.reports import StoreFigures
@@ -320,7 +320,7 @@ def record_new_stores(spec: TaskSpec) -> None:
         and not spec.paths.live(store).exists()
         and read_record(spec.paths, store.name) is None
     }
-    logs = Topics(spec.bootstrap_servers, spec.kafka_timeout_s).log_ranges(new.values()) if new else {}
+    logs = spec.cluster.topics.log_ranges(new.values()) if new else {}
     for name, changelog in new.items():
         log, topic_id = logs[changelog], spec.changelogs[name].topic_id
         needed_from = 0 if log.start == 0 else None

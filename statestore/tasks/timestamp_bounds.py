@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from statestore import clock
 from statestore.changelog import brokers_clock
-from statestore.changelog.brokers_clock import Brokers
+from statestore.kafka.cluster import Cluster
 
 _MINUTE_MS = 60_000
 _LAST = (1 << 63) - 1
@@ -38,15 +38,15 @@ class TimestampBounds(BaseModel):
     after_ms: int | None = None
     host_ahead_ms: int = 0
 
-    def measured(self, brokers: Brokers) -> TimestampBounds:
-        """Return the same bounds, judged by the clock of these brokers.
+    def measured(self, cluster: Cluster) -> TimestampBounds:
+        """Return the same bounds, judged by the clock of the brokers.
 
         Raises
         ------
         KafkaUnavailableError
             If no broker answers in time.
         """
-        return self.model_copy(update={"host_ahead_ms": clock.now_ms() - brokers_clock.now_ms(brokers)})
+        return self.model_copy(update={"host_ahead_ms": clock.now_ms() - brokers_clock.now_ms(cluster)})
 
     def check(self, timestamp: int) -> None:
         """Refuse a timestamp (ms) that a topic would not take.

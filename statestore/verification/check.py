@@ -18,6 +18,7 @@ from itertools import chain, groupby
 from typing import TypeVar
 
 from statestore.advice import Situation, Target, advice
+from statestore.discovery.changelogs import log_ranges
 from statestore.discovery.partitions import FailedStore
 from statestore.errors import (
     ArchiveAccessError,
@@ -30,7 +31,7 @@ from statestore.errors import (
     StoreCorruptedError,
     of_os_error,
 )
-from statestore.kafka.connection_pool import keep_connections
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.topics import APPEND_TIME, TIMESTAMP_TYPE
 from statestore.partition.advice import lost_logs
 from statestore.partition.archived import ArchivedStore, copied, look_into_archive
@@ -50,7 +51,7 @@ from statestore.partition.verdict import (
 from statestore.reports import Action, Contents, Loss, Status, VerifyRow
 from statestore.statedir.swap import locked_task
 from statestore.verification.contents import compare_contents, count_rows
-from statestore.verification.gathering import Cluster, resolve
+from statestore.verification.gathering import resolve
 from statestore.verification.global_stores import verify_global
 from statestore.verification.left_open import with_position
 from statestore.verification.options import VerifyOptions
@@ -101,29 +102,27 @@ def verify_many(
         If the operating system refuses access: that neither.
     """
     rows: dict[int, VerifyRow] = {}
-    left: dict[tuple[str, float], list[int]] = {}
+    left: dict[Cluster, list[int]] = {}
     for at, spec in enumerate(specs):
         count = tasks.get((spec.application, spec.task.subtopology))
         if (found := repartitioned(spec, count)) is not None:
             rows[at] = report_row(spec, found, options.depth)
         else:
-            left.setdefault((spec.bootstrap_servers, spec.kafka_timeout_s), []).append(at)
+            left.setdefault(spec.cluster, []).append(at)
     try:
-        with keep_connections():
-            for where, asked in left.items():
-                cluster = Cluster(*where)
-                by_copy: dict[Copy, list[int]] = {}
-                for at in asked:
-                    spec = specs[at]
-                    alone = _ALONE.get(spec.origin.filling) or (None if spec.store.logged else verify_unlogged)
-                    if alone is not None:
-                        rows[at] = alone(spec, options)
-                    else:
-                        by_copy.setdefault(spec.home.copy, []).append(at)
-                for copy, of_copy in by_copy.items():
-                    for part in _parts(of_copy, _ASKED):
-                        verified = _VERIFY[copy]([specs[at] for at in part], options, cluster)
-                        rows.update(zip(part, verified, strict=True))
+        for cluster, asked in left.items():
+            by_copy: dict[Copy, list[int]] = {}
+            for at in asked:
+                spec = specs[at]
+                alone = _ALONE.get(spec.origin.filling) or (None if spec.store.logged else verify_unlogged)
+                if alone is not None:
+                    rows[at] = alone(spec, options)
+                else:
+                    by_copy.setdefault(spec.home.copy, []).append(at)
+            for copy, of_copy in by_copy.items():
+                for part in _parts(of_copy, _ASKED):
+                    verified = _VERIFY[copy]([specs[at] for at in part], options, cluster)
+                    rows.update(zip(part, verified, strict=True))
     except OSError as error:
         raise of_os_error(error) from error
     return [noted(specs[at], _with_left_over(specs[at], rows[at])) for at in range(len(specs))]
@@ -158,23 +157,15 @@ def undetermined(found: FailedStore) -> VerifyRow:
     )
 
 
-def examine(
-    spec: StorePartitionSpec, options: VerifyOptions = _SCAN, cluster: Cluster | None = None
-) -> tuple[Facts, Verdict]:
-    """Look at one store partition, and judge it; the caller holds the task's lock.
-
-    Parameters
-    ----------
-    cluster
-        Client that asks for the log; None for a new one.
-    """
-    cluster = cluster or Cluster(spec.bootstrap_servers, spec.kafka_timeout_s)
+def examine(spec: StorePartitionSpec, options: VerifyOptions = _SCAN) -> tuple[Facts, Verdict]:
+    """Look at one store partition, and judge it; the caller holds the task's lock."""
+    cluster = spec.cluster
     by_offsets = options.depth == "offsets"
     facts = Facts(spec, _look(spec, options))
     for _ in range(_ATTEMPTS):
-        [(facts, verdict)] = resolve([facts], partial(judge, by_offsets=by_offsets), cluster)
+        [(facts, verdict)] = resolve([facts], partial(judge, by_offsets=by_offsets), cluster, before=options.before)
         if options.depth == "deep" and verdict.status is Status.UNCLEAN and spec.changelog is not None:
-            log = cluster.log_ranges([spec])[spec.partition]
+            log = log_ranges(cluster.topics, [spec])[spec.partition]
             return facts, with_position(spec, verdict, log, options)
         if not facts.disk.present or facts.disk.trouble is not None or spec.changelog is None or by_offsets:
             break
@@ -194,9 +185,9 @@ def _look(spec: StorePartitionSpec, options: VerifyOptions) -> DiskFacts:
     return with_lower_bounds(spec, found)
 
 
-def _verify(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) -> VerifyRow:
+def _verify(spec: StorePartitionSpec, options: VerifyOptions) -> VerifyRow:
     started = time.monotonic()
-    verdict = under_lock(spec, options, lambda how: examine(spec, how, cluster)[1])
+    verdict = under_lock(spec, options, lambda how: examine(spec, how)[1])
     [lost] = lost_logs([spec], [verdict])
     return report_row(spec, verdict, options.depth, started, lost=lost)
 
@@ -256,19 +247,16 @@ def _if_described(spec: StorePartitionSpec, verdict: Verdict, contents: Contents
 
 
 def _compare(facts: Facts, committed: int, options: VerifyOptions, cluster: Cluster) -> Contents:
-    log = cluster.log_ranges([facts.spec])[facts.spec.partition]
+    log = log_ranges(cluster.topics, [facts.spec])[facts.spec.partition]
     return compare_contents(facts.spec, committed, log, cluster.topics, options)
 
 
 # -- stores whose home is the archive ---------------------------------------------------------------------------------
 
 
-def examine_archived(
-    spec: StorePartitionSpec, options: VerifyOptions = _SCAN, cluster: Cluster | None = None
-) -> tuple[Facts, Verdict]:
-    """Look at one store whose home is the archive, and judge it; `cluster` as of `examine`."""
-    cluster = cluster or Cluster(spec.bootstrap_servers, spec.kafka_timeout_s)
-    (found,) = _in_archive([spec], options, cluster)
+def examine_archived(spec: StorePartitionSpec, options: VerifyOptions = _SCAN) -> tuple[Facts, Verdict]:
+    """Look at one store whose home is the archive, and judge it."""
+    (found,) = _in_archive([spec], options, spec.cluster)
     return found
 
 
@@ -281,7 +269,7 @@ def _in_archive(
     except (ArchiveUnavailableError, ArchiveAccessError) as error:
         return [(Facts(spec, DiskFacts(present=False)), locked(error)) for spec in specs]
     asked = [Facts(spec, found.seen) for spec, found in zip(specs, seen, strict=True)]
-    found = resolve(asked, partial(judge, by_offsets=options.depth == "offsets"), cluster)
+    found = resolve(asked, partial(judge, by_offsets=options.depth == "offsets"), cluster, before=options.before)
     return [
         (facts, _of_archived(facts, archived, verdict, options, cluster))
         for archived, (facts, verdict) in zip(seen, found, strict=True)
@@ -301,7 +289,7 @@ def _of_archived(
         return verdict
     try:
         with copied(facts.spec, archived.snapshot) as there:
-            _, found = examine(there, options, cluster)
+            _, found = examine(there, options)
             return found
     except SnapshotError as error:
         return damaged(verdict, Status.CORRUPT, str(error))
@@ -326,7 +314,7 @@ EXAMINE = {Copy.DISK: examine, Copy.SNAPSHOT: examine_archived}
 def _verify_on_disk(specs: Sequence[StorePartitionSpec], options: VerifyOptions, cluster: Cluster) -> list[VerifyRow]:
     if options.depth == "offsets":
         return _by_offsets(specs, options, cluster)
-    return [_verify(spec, options, cluster) for spec in specs]
+    return [_verify(spec, options) for spec in specs]
 
 
 def _by_offsets(specs: Sequence[StorePartitionSpec], options: VerifyOptions, cluster: Cluster) -> list[VerifyRow]:
@@ -399,7 +387,7 @@ def _with_locks_held(
     with ExitStack() as held:
         for specs in tasks:
             seen += _seen_with_lock(held, specs, options, max(0.0, deadline - time.monotonic()))
-        return _judged([spec for specs in tasks for spec in specs], seen, cluster)
+        return _judged(list(chain(*tasks)), seen, cluster)
 
 
 def _judged(

@@ -292,9 +292,7 @@ class _Fold:
 
     def _reader(self, *, read_committed: bool) -> ChangelogReader:
         spec = self._spec
-        return ChangelogReader(
-            spec.bootstrap_servers, spec.partition, read_committed=read_committed, stall_timeout_s=spec.kafka_timeout_s
-        )
+        return ChangelogReader(spec.cluster, spec.partition, read_committed=read_committed)
 
     def _records(self, reader: ChangelogReader, stable: int, stop: int) -> Iterator[pa.RecordBatch]:
         values = self._spec.store.values
@@ -349,7 +347,7 @@ class _Fold:
             changed_since=self._changed_since.sorted(),
             deleted=self._deleted.sorted(),
             gone_before_ms=gone_before_ms(
-                self._log.start, config, by_time=by_time, now_ms=brokers_clock.now_ms(self._spec)
+                self._log.start, config, by_time=by_time, now_ms=brokers_clock.now_ms(self._spec.cluster)
             ),
             time_back=self._spec.store.store_kind.first_time_bytes if by_time else 0,
             deletes_are_gone=deletes_may_be_gone(reading_ms, changelog.delete_retention_ms),
@@ -517,7 +515,7 @@ def _version_comparison(
         spec.store,
         fold.row_fold.stream_time,
         allowances,
-        compacted_before_ms(config, allowances.gone_before_ms, brokers_clock.now_ms(spec)),
+        compacted_before_ms(config, allowances.gone_before_ms, brokers_clock.now_ms(spec.cluster)),
         options,
         delete_retention_ms=spec.changelog.delete_retention_ms,
         logs_late=spec.origin.logs_late or record is None or record.adopted,  # our own stores log none

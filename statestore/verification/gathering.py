@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from statestore.changelog import brokers_clock
 from statestore.discovery.changelogs import log_ranges
 from statestore.errors import ArchiveAccessError, ArchiveUnavailableError, StoreBehindLogStartError
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.reader import first_offsets
-from statestore.kafka.topics import LogRange, Topics
+from statestore.kafka.topics import LogRange
 from statestore.model import TopicPartition
 from statestore.partition.archived import with_archived_evidence
 from statestore.partition.changelog_time import log_times
@@ -22,7 +24,6 @@ from statestore.partition.committed_changelogs import with_committed_changelogs
 from statestore.partition.cuts import find_cuts
 from statestore.partition.facts import NO_LOG, UNASKED, Facts, LogFacts, Open, Question
 from statestore.partition.replacement import has_lost_none, may_lack_versions
-from statestore.partition.spec import StorePartitionSpec
 from statestore.partition.verdict import unread
 
 _log = logging.getLogger(__name__)
@@ -45,66 +46,7 @@ class AskedLogs(NamedTuple):
     logs: Mapping[TopicPartition, LogRange]
 
 
-class Cluster:
-    """A Kafka cluster, asked by one client.
-
-    Parameters
-    ----------
-    before
-        Logs that were asked for before any store was looked at. They hold for an absent store, which cannot have got
-        ahead of its log since.
-
-    Raises
-    ------
-    KafkaUnavailableError
-        By every method, if it does not answer: that says nothing about a store.
-    """
-
-    def __init__(self, bootstrap_servers: str, timeout_s: float, before: AskedLogs | None = None) -> None:
-        self.bootstrap_servers = bootstrap_servers
-        self.kafka_timeout_s = timeout_s
-        self._topics: Topics | None = None
-        self._before = before
-
-    @property
-    def topics(self) -> Topics:
-        """Questions about topics."""
-        if self._topics is None:
-            self._topics = Topics(self.bootstrap_servers, self.kafka_timeout_s)
-        return self._topics
-
-    def log_ranges(self, specs: Sequence[StorePartitionSpec]) -> dict[TopicPartition, LogRange]:
-        """Return where the logs of store partitions begin and end."""
-        return log_ranges(self.topics, specs)
-
-    def logs_of(self, facts: Sequence[Facts]) -> AskedLogs:
-        """Return where the logs of store partitions begin and end, and when that was asked."""
-        specs = [found.spec for found in facts]
-        nothing = all(not found.disk.present and not found.disk.known.anything for found in facts)
-        if self._before is not None and nothing and all(spec.partition in self._before.logs for spec in specs):
-            return self._before
-        asked_ms = brokers_clock.now_ms(self)
-        return AskedLogs(asked_ms, self.log_ranges(specs))
-
-    def firsts(self, asked: Sequence[tuple[TopicPartition, tuple[int, int] | None]]) -> list[int | None]:
-        """Offset of the first record in each range, as a read-committed consumer gets it; None: none is there.
-
-        Parameters
-        ----------
-        asked
-            Topic partition, and start and exclusive end; None is a range without records. A partition may come more
-            than once.
-        """
-        rounds: list[dict[TopicPartition, tuple[int, int]]] = []
-        for partition, wanted in asked:
-            if wanted and not any(held.setdefault(partition, wanted) == wanted for held in rounds):
-                rounds.append({partition: wanted})
-        found: Mapping[tuple[TopicPartition, tuple[int, int] | None], int | None] = {
-            (partition, held[partition]): first
-            for held in rounds
-            for partition, first in first_offsets(self.bootstrap_servers, held, self.kafka_timeout_s).items()
-        }
-        return [found[partition, wanted] if wanted else None for partition, wanted in asked]
+NOT_ASKED = AskedLogs(0, {})
 
 
 Answer = Callable[[Sequence[Facts], Cluster], Iterable[Facts]]
@@ -115,6 +57,7 @@ def resolve(
     decide: Callable[[Facts], R | Open],
     cluster: Cluster,
     answers: Mapping[Question, Answer] | None = None,
+    before: AskedLogs = NOT_ASKED,
 ) -> list[tuple[Facts, R]]:
     """Answer questions about store partitions until there is a result for each.
 
@@ -124,6 +67,8 @@ def resolve(
         Pure: returns a result, or the questions that are open.
     answers
         How questions are answered; None for those that `judge` asks. Only these are asked again if a log's start moves.
+    before
+        As of `log_facts`.
 
     Returns
     -------
@@ -135,7 +80,7 @@ def resolve(
     StoreBehindLogStartError
         If retention moves the start of a log at each attempt.
     """
-    known = ANSWERS if answers is None else answers
+    known = answers or {**ANSWERS, Question.LOG: partial(log_facts, before=before)}
     left = _ATTEMPTS
     found, results = list(facts), dict[int, R]()
     while len(results) < len(found):
@@ -180,10 +125,28 @@ def _last_known(facts: Sequence[Facts], cluster: Cluster) -> Iterable[Facts]:
     return [one._replace(disk=disk, elsewhere=True) for one, disk in zip(facts, disks, strict=True)]
 
 
-def _log_facts(facts: Sequence[Facts], cluster: Cluster) -> Iterable[Facts]:
-    asked_ms, logs = cluster.logs_of(facts)
+def log_facts(facts: Sequence[Facts], cluster: Cluster, before: AskedLogs = NOT_ASKED) -> Iterable[Facts]:
+    """Add where the logs of store partitions begin and end, whether they were cut, and when that was asked.
+
+    Parameters
+    ----------
+    before
+        Logs that were asked for before any store was looked at. They hold for an absent store, which cannot have got
+        ahead of its log since.
+
+    Raises
+    ------
+    KafkaUnavailableError
+        If the brokers do not answer: that says nothing about a store.
+    """
+    specs = [found.spec for found in facts]
+    anything = any(found.disk.present | found.disk.known.anything for found in facts)
+    if not anything and all(spec.partition in before.logs for spec in specs):
+        asked_ms, logs = before
+    else:
+        asked_ms, logs = brokers_clock.now_ms(cluster), log_ranges(cluster.topics, specs)
     recorded = {found.spec.partition: (found.disk.record, found.spec.changelog) for found in facts}
-    cuts = find_cuts(cluster.bootstrap_servers, recorded, cluster.kafka_timeout_s)
+    cuts = find_cuts(cluster, recorded)
     now_ms = brokers_clock.now_ms(cluster)
     for found in facts:
         spec = found.spec
@@ -197,8 +160,29 @@ def _log_facts(facts: Sequence[Facts], cluster: Cluster) -> Iterable[Facts]:
         yield found._replace(log=log, now_ms=now_ms)
 
 
+def first_records(cluster: Cluster, asked: Sequence[tuple[TopicPartition, tuple[int, int] | None]]) -> list[int | None]:
+    """Offset of the first record in each range, as a read-committed consumer gets it; None: none is there.
+
+    Parameters
+    ----------
+    asked
+        Topic partition, and start and exclusive end; None is a range without records. A partition may come more than
+        once.
+    """
+    rounds: list[dict[TopicPartition, tuple[int, int]]] = []
+    for partition, wanted in asked:
+        if wanted and not any(held.setdefault(partition, wanted) == wanted for held in rounds):
+            rounds.append({partition: wanted})
+    found: Mapping[tuple[TopicPartition, tuple[int, int] | None], int | None] = {
+        (partition, held[partition]): first
+        for held in rounds
+        for partition, first in first_offsets(cluster, held).items()
+    }
+    return [found[partition, wanted] if wanted else None for partition, wanted in asked]
+
+
 def _first_record(facts: Sequence[Facts], cluster: Cluster) -> Iterable[Facts]:
-    firsts = cluster.firsts([(found.spec.partition, unread(found)) for found in facts])
+    firsts = first_records(cluster, [(found.spec.partition, unread(found)) for found in facts])
     return [found._replace(first=first) for found, first in zip(facts, firsts, strict=True)]
 
 
@@ -227,7 +211,7 @@ def _tail_is_complete(facts: Sequence[Facts], cluster: Cluster) -> Iterable[Fact
 #: Answers to the questions of `judge`.
 ANSWERS: dict[Question, Answer] = {
     Question.LAST_KNOWN: _last_known,
-    Question.LOG: _log_facts,
+    Question.LOG: log_facts,
     Question.FIRST_RECORD: _first_record,
     Question.LOG_TIMES: _log_times,
     Question.LACKS_VERSIONS: _lacks_versions,

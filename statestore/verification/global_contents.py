@@ -229,8 +229,7 @@ class _Topic:
                 yield from hidden.read(max(stable, start), stop, self._spec.store.values)
 
     def _reader(self, partition: TopicPartition, *, read_committed: bool) -> ChangelogReader:
-        servers, timeout_s = self._spec.bootstrap_servers, self._spec.kafka_timeout_s
-        return ChangelogReader(servers, partition, read_committed=read_committed, stall_timeout_s=timeout_s)
+        return ChangelogReader(self._spec.cluster, partition, read_committed=read_committed)
 
     def allowances(self) -> Allowances:
         """Allowed differences: keys that the topic no longer confirms, and keys in several partitions."""
@@ -243,7 +242,7 @@ class _Topic:
         return _OfAnyPartition(
             changed_since=_unique(self._changed_since),
             deleted=np.setdiff1d(_unique(self._deleted), shared),
-            gone_before_ms=gone_before_ms(start, {}, by_time=False, now_ms=brokers_clock.now_ms(self._spec)),
+            gone_before_ms=gone_before_ms(start, {}, by_time=False, now_ms=brokers_clock.now_ms(self._spec.cluster)),
             deletes_are_gone=deletes_may_be_gone(reading_ms, changelog.delete_retention_ms),
             rows=rows,
             rows_of_any_time=of_any_time,

@@ -29,7 +29,7 @@ from statestore.errors import (
     unreadable_is_damaged,
 )
 from statestore.kafka.reader import first_offset
-from statestore.kafka.topics import LogRange, Topics
+from statestore.kafka.topics import LogRange
 from statestore.model import TopicPartition
 from statestore.partition.facts import NO_ARCHIVE, NO_LOG, DiskFacts, Facts, LogFacts, RebuildLoss, of_log
 from statestore.partition.plan import what_decides
@@ -69,7 +69,7 @@ def examine_global(spec: StorePartitionSpec, options: VerifyOptions = _SCAN) -> 
     for attempts_left in reversed(range(_ATTEMPTS)):
         logs: Mapping[TopicPartition, LogRange] = {}
         try:
-            asked_ms = brokers_clock.now_ms(spec)
+            asked_ms = brokers_clock.now_ms(spec.cluster)
             logs = {} if spec.changelog is None else logs_of(spec)
             with unreadable_is_damaged():
                 verdict = _examined(spec, logs, options)
@@ -98,7 +98,7 @@ def examine_global(spec: StorePartitionSpec, options: VerifyOptions = _SCAN) -> 
 
 def logs_of(spec: StorePartitionSpec) -> Mapping[TopicPartition, LogRange]:
     """Return where the partitions of a global store's topic begin and end."""
-    return log_ranges(Topics(spec.bootstrap_servers, spec.kafka_timeout_s), [spec])
+    return log_ranges(spec.cluster.topics, [spec])
 
 
 def _examined(spec: StorePartitionSpec, logs: Mapping[TopicPartition, LogRange], options: VerifyOptions) -> Verdict:
@@ -123,7 +123,7 @@ def _examined(spec: StorePartitionSpec, logs: Mapping[TopicPartition, LogRange],
         return verdict
     if spec.global_kind == "processor" or not spec.store.store_kind.may_be_global_table:
         return _with_detail(verdict, _NOT_FROM_BYTES)
-    topics = Topics(spec.bootstrap_servers, spec.kafka_timeout_s)
+    topics = spec.cluster.topics
     contents = compare_global(spec, next_offsets, logs, topics, options)
     return _compared(spec, verdict._replace(contents=contents), contents, logs)
 
@@ -219,7 +219,7 @@ def _left(
         start = next_offsets.get(partition)
         start = log.start if start is None else start
         if start < log.last_stable:
-            first = first_offset(spec.bootstrap_servers, partition, start, log.last_stable, spec.kafka_timeout_s)
+            first = first_offset(spec.cluster, partition, start, log.last_stable)
             found += [] if first is None else [f"{partition} at {first}"]
     return found
 

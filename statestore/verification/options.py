@@ -8,6 +8,7 @@ from pathlib import Path
 
 from statestore.errors import InputError
 from statestore.requests.verify import Depth, VerifyRequest
+from statestore.verification.gathering import NOT_ASKED, AskedLogs
 from statestore.verification.live.pace import Pace
 
 
@@ -49,6 +50,8 @@ class VerifyOptions:
         How long stores in use are looked at again, until a difference is confirmed or gone (s).
     alert_at
         Fraction of the way to the loss of data at which a store in use gets an alert.
+    before
+        Logs that were asked for before any store was looked at; see `log_facts`.
     """
 
     depth: Depth = "scan"
@@ -63,6 +66,7 @@ class VerifyOptions:
     scratch: Path | None = None
     confirm_within_s: float = 300.0
     alert_at: float = 0.8
+    before: AskedLogs = NOT_ASKED
 
     def __post_init__(self) -> None:
         if self.first_keys < 0:

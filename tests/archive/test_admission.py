@@ -10,6 +10,7 @@ import pytest
 from statestore.archive.manifest import Manifest
 from statestore.changelog.epochs import Continuity, LogComparison
 from statestore.definitions.store import StoreDefinition
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.topics import LogRange
 from statestore.model import StoreFormat, TaskId
 from statestore.partition.snapshots import inadmissible
@@ -35,9 +36,8 @@ def _why(
         task=TaskId(0, 3),
         store=StoreDefinition(name="totals"),
         changelog=CHANGELOG,
-        bootstrap_servers="nowhere",
+        cluster=Cluster("nowhere", 1),
         state_dir=Path("/state"),
-        kafka_timeout_s=1,
     ).model_copy(update=changes)
     return inadmissible(spec, snapshot, log, comparison, NOW_MS)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from statestore.kafka.cluster import Cluster
 from statestore.metastore.definition_files import parse_definitions
 from statestore.metastore.metastore import Metastore
 from tests.dags.api_server import ApiServer, api_server
@@ -102,7 +103,7 @@ def service_id(bootstrap_servers: str) -> str:
     """A service whose catalogue has the definitions above; its jobs are stand-ins, so no topic is there."""
     service_id = unique("dags")
     for definition in parse_definitions(DEFINITIONS, "conftest.py").values():
-        put(Metastore(bootstrap_servers, service_id), definition, {definition.input_topic: 4})
+        put(Metastore(Cluster(bootstrap_servers), service_id), definition, {definition.input_topic: 4})
     return service_id
 
 

@@ -14,6 +14,7 @@ from statestore_dags.row_summaries import headline, wants_restore, wants_validat
 
 from statestore.advice import Situation, Target, advice
 from statestore.config import load_settings
+from statestore.kafka.cluster import Cluster
 from statestore.metastore.command_topic import topic_name
 from statestore.metastore.metastore import Metastore
 from statestore.reports import (
@@ -252,8 +253,8 @@ def test_only_a_failure_that_may_pass_is_tried_again(runner, monkeypatch, exit_c
 @pytest.mark.long
 def test_a_degraded_metastore_fails_the_plan_and_starts_no_spark(runner, bootstrap_servers, service_id, monkeypatch):
     degraded = unique("dags")
-    entry = Metastore(bootstrap_servers, service_id).view().catalogue.entry("flight-delays")
-    put(Metastore(bootstrap_servers, degraded), entry.definition, entry.partitions)
+    entry = Metastore(Cluster(bootstrap_servers), service_id).view().catalogue.entry("flight-delays")
+    put(Metastore(Cluster(bootstrap_servers), degraded), entry.definition, entry.partitions)
     produce(bootstrap_servers, topic_name(degraded), [(b"application/x", b"no command")])
     monkeypatch.setenv("STATESTORE_SERVICE_ID", degraded)
     states = runner.run("process")

@@ -21,6 +21,7 @@ from statestore_jobs.nodes import run_here
 from statestore import kill_switch
 from statestore.archive.archive import ArchiveSpec
 from statestore.archive.cleanup import Retention
+from statestore.kafka.cluster import Cluster
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.archive_cleanup import clean_archive
 from statestore.recovery.restore import RestoreSpec, restore
@@ -200,7 +201,7 @@ def _worked(work: Work) -> Any:
         case FromLog():
             row = snapshot_from_log(SnapshotSpec(work.store, work.label, FROM_LOG_RUN, work.scratch))
         case CleanUp():
-            return clean_archive(work.archive, work.servers, WAIT_S, work.retention, dry_run=False)
+            return clean_archive(work.archive, Cluster(work.servers, WAIT_S), work.retention, dry_run=False)
         case TaskSpec():
             return run_here(work, "process", FROM_LOG_RUN).model_dump(mode="json")
         case _:

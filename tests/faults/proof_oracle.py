@@ -37,7 +37,7 @@ from statestore.formats.versioned_row import (
     encode_segment_row,
     row_key,
 )
-from statestore.kafka.topics import LogRange, Topics
+from statestore.kafka.topics import LogRange
 from statestore.partition.spec import StorePartitionSpec
 from statestore.stores.manifest import flushed_sequences
 from statestore.stores.rocksdb import RocksDB
@@ -150,7 +150,7 @@ def stored(store: StoreDefinition, one: Put) -> bytes | None:
 
 
 def _work(spec: StorePartitionSpec, seed: int, begin_ms: int, transactional_id: str | None, notes: Path) -> None:
-    settings: dict[str, Any] = {"bootstrap.servers": spec.bootstrap_servers, "linger.ms": 5, "enable.idempotence": True}
+    settings: dict[str, Any] = {"bootstrap.servers": spec.cluster.servers, "linger.ms": 5, "enable.idempotence": True}
     if transactional_id is not None:
         settings["transactional.id"] = transactional_id
     producer, rows = Producer(settings), _Databases(spec)
@@ -205,12 +205,12 @@ def run_until_killed(
     os.kill(process.pid, signal.SIGKILL)
     process.join()
     if transactional_id is not None and fence:
-        Producer({"bootstrap.servers": spec.bootstrap_servers, "transactional.id": transactional_id}).init_transactions(
+        Producer({"bootstrap.servers": spec.cluster.servers, "transactional.id": transactional_id}).init_transactions(
             WAIT_S
         )
     raw = notes.read_bytes()
     found = list(_NOTE.iter_unpack(raw[: len(raw) - len(raw) % _NOTE.size]))
-    logged, _ = consume(spec.bootstrap_servers, spec.partition.topic, read_committed=False)
+    logged, _ = consume(spec.cluster.servers, spec.partition.topic, read_committed=False)
     made = [one for one, _ in zip(puts(spec.store, seed, T0), range(max(len(found), len(logged))), strict=False)]
     assert [(one.key, one.value) for one in made[: len(logged)]] == [(one.key, one.value) for one in logged]
     return Killed(made[: len(found)], *map(list, zip(*found, strict=True)), [one.offset for one in logged])
@@ -277,6 +277,6 @@ def expected_at(killed: Killed, segment: int, flushed: int, required: Mapping[in
 
 def log_of(spec: StorePartitionSpec) -> tuple[LogRange, dict[int, bool]]:
     """Return the range of the changelog, and which of its records are committed."""
-    log = Topics(spec.bootstrap_servers, 60).log_ranges([spec.partition])[spec.partition]
-    committed, _ = consume(spec.bootstrap_servers, spec.partition.topic)
+    log = spec.cluster.topics.log_ranges([spec.partition])[spec.partition]
+    committed, _ = consume(spec.cluster.servers, spec.partition.topic)
     return log, {one.offset: True for one in committed}

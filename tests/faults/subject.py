@@ -19,7 +19,7 @@ from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.formats import checkpoint_file, session_key, window_key
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.metastore.command_topic import topic_name
 from statestore.model import StoreFormat, TaskId, TopicPartition, changelog_topic
 from statestore.model import repartition_topic as repartition
@@ -77,7 +77,7 @@ class Subject:
         self.upgraded: set[str] = set()
         self._random = random.Random(seed)
         self._now = [int(time.time() * 1000) - 2 * _DAY_MS] * partitions
-        self._topics = Topics(servers, WAIT_S)
+        self._topics = Cluster(servers, WAIT_S).topics
         create_topic(servers, definition.input_topic, partitions)
         create_topic(servers, f"{self.name}-out", 1)
         for part in definition.subtopologies:

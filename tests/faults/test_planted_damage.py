@@ -22,7 +22,6 @@ from statestore.definitions.store import StoreDefinition
 from statestore.formats.checkpoint_file import write
 from statestore.formats.offsets import COLUMN_FAMILY, STATUS_CLOSED, STATUS_OPEN
 from statestore.formats.versioned_row import LATEST, Version, decode_row_key, encode_latest, row_key
-from statestore.kafka.topics import Topics
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Status, VerifyRow
 from statestore.statedir.seal import break_seal
@@ -214,7 +213,7 @@ def _outcome(damaged: Damaged, found: VerifyRow) -> str:
     spec = damaged.spec
     if spec.store.kind == "versioned" and found.status is Status.OK and _answers(spec) == _answers(spec, damaged.now):
         return "changes no answer"
-    log = Topics(spec.bootstrap_servers, 60).log_ranges([spec.partition])[spec.partition]
+    log = spec.cluster.topics.log_ranges([spec.partition])[spec.partition]
     proof = prove(spec, databases(spec), log, VerifyOptions())
     assert proof is not None
     assert proof.offsets

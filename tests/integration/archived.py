@@ -8,7 +8,7 @@ from typing import Any
 
 from statestore.archive.archive import ArchiveSpec, archive_spec
 from statestore.archive.snapshots import histories, history
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.objects.store import ObjectStore
 from statestore.recovery.restore import restore
 from statestore.reports import ProcessRow, RestoreRow
@@ -23,7 +23,7 @@ class Archived(Application):
 
     def __init__(self, servers: str, directory: Path, **settings: Any) -> None:
         super().__init__(servers, directory, **settings)
-        found = archive_spec(f"file://{directory}/archive", 10, Topics(servers, 60))
+        found = archive_spec(f"file://{directory}/archive", 10, Cluster(servers, 60).topics)
         assert found is not None
         self.archive: ArchiveSpec = found
 
@@ -58,4 +58,4 @@ class Archived(Application):
     def log_end(self) -> int:
         """Where the first store's changelog ends, exclusive."""
         partition = self.store_spec().partition
-        return Topics(self.servers, 60).log_ranges([partition])[partition].high_watermark
+        return Cluster(self.servers, 60).topics.log_ranges([partition])[partition].high_watermark

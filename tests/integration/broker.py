@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.model import TopicPartition
 
 #: Where nobody listens.
@@ -106,7 +106,7 @@ def set_topic_config(servers: str, topic: str, **settings: str) -> None:
     """Change settings of a topic, and wait until the broker goes by them; `_` stands for the dot."""
     _alter(servers, ConfigResource.Type.TOPIC, topic, settings)
     wanted = {key.replace("_", "."): value for key, value in settings.items()}
-    asked = Topics(servers, WAIT_S)
+    asked = Cluster(servers, WAIT_S).topics
     wait_for(lambda: wanted.items() <= asked.topic_configs([topic])[topic].items(), f"the settings of {topic}")
     # The broker tells settings before its logs have them; a topic that is made after that is shown when they do.
     create_topic(servers, unique("after"))
@@ -174,7 +174,7 @@ def transaction(
 
 def settle(servers: str, *topics: str) -> None:
     """Wait until every transaction in the topics has ended: brokers write markers after they answered the commit."""
-    asked = Topics(servers, WAIT_S)
+    asked = Cluster(servers, WAIT_S).topics
     partitions = [
         TopicPartition(topic.name, number)
         for topic in asked.describe(topics).values()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from statestore.definitions.application import ApplicationDefinition
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.command_topic import topic_name
 from statestore.metastore.metastore import Metastore
@@ -49,7 +49,7 @@ def commands_in(metastore: Metastore) -> list[str]:
 def log_end(servers: str, service_id: str) -> int:
     """Return the end of a service's command topic: transactions that were aborted move it, too."""
     partition = TopicPartition(topic_name(service_id), 0)
-    return Topics(servers, 10).log_ranges([partition])[partition].high_watermark
+    return Cluster(servers, 10).topics.log_ranges([partition])[partition].high_watermark
 
 
 class CatalogueCommand(Command):
@@ -66,7 +66,7 @@ class CatalogueCommand(Command):
     ) -> None:
         super().__init__(monkeypatch, capfd, settings_of(servers, directory))
         self.servers = servers
-        self.topics = Topics(servers, 60)
+        self.topics = Cluster(servers, 60).topics
         self.service_id = self.settings["SERVICE_ID"]
         self.topic = topic_name(self.service_id)
         self.state_dir = Path(self.settings["STATE_DIR"])
@@ -97,7 +97,7 @@ class CatalogueCommand(Command):
     @property
     def metastore(self) -> Metastore:
         """A metastore that has seen nothing yet."""
-        return Metastore(self.servers, self.service_id, timeout_s=60)
+        return Metastore(Cluster(self.servers, 60), self.service_id)
 
     @property
     def catalogue(self) -> Catalogue:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.groups import committed_offsets
 from statestore.kafka.partitioner import partition_of
-from statestore.kafka.topics import Topics
 from tests.integration.broker import T0, consume
 from tests.integration.catalogued import CatalogueCommand
 from tests.integration.test_repartition import Counting
@@ -37,13 +37,15 @@ class Clones:
         """What a clone must leave as it is."""
         logs = [consume(self.source.servers, self.source.changelog, task) for task in range(2)]
         files = {path: path.stat().st_mtime_ns for path in (self.source.state_dir / self.source.name).rglob("*.sst")}
-        return logs, files, committed_offsets(self.source.servers, self.source.name)
+        return logs, files, committed_offsets(Cluster(self.source.servers), self.source.name)
 
     def assert_recorded_and_nothing_left(self) -> None:
         """The catalogue has the clone's changelog, and the command has left nothing of its own."""
         target = self.target
         entry = self.command.catalogue.entry(target.name)
-        assert (entry.topics or {})[target.changelog] == Topics(target.servers, 60).require(target.changelog).topic_id
+        assert (entry.topics or {})[target.changelog] == Cluster(target.servers, 60).topics.require(
+            target.changelog
+        ).topic_id
         own = target.store_spec().paths.own_dir.parent
         assert not [*own.glob("*.json"), *own.glob("*/swap-*"), *own.glob("*/staging"), *own.glob("*/runs/*")]
         assert not [*own.parent.glob(".scratch/*")]

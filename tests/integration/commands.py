@@ -11,7 +11,8 @@ import pytest
 from statestore import kill_switch
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
-from statestore.kafka.topics import LogRange, Topics
+from statestore.kafka.cluster import Cluster
+from statestore.kafka.topics import LogRange
 from statestore.metastore.backup import BackupFile
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.command_topic import topic_name
@@ -49,7 +50,9 @@ class Service:
 
     def metastore(self, timeout_s: float = TIMEOUT_S, *, backup: bool = True, turns: bool = True) -> Metastore:
         """Return a metastore that has seen nothing yet."""
-        return Metastore(self.servers, self.service_id, self.backup if backup else None, timeout_s, turns=turns)
+        return Metastore(
+            Cluster(self.servers, timeout_s), self.service_id, self.backup if backup else None, turns=turns
+        )
 
     def submit(self, *makes: Make) -> Submitted:
         """Submit commands one after the other; return what became of the last."""
@@ -60,7 +63,7 @@ class Service:
     def log(self) -> LogRange:
         """Start and ends of the topic."""
         partition = TopicPartition(self.topic, 0)
-        return Topics(self.servers).log_ranges([partition])[partition]
+        return Cluster(self.servers).topics.log_ranges([partition])[partition]
 
     def logged(self) -> list[Logged]:
         """Read the topic under read_committed, by a plain consumer."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from statestore.archive.archive import archive_spec
 from statestore.definitions.store import StoreDefinition
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.many import restore_many
 from statestore.recovery.spec import RestoreSpec
@@ -83,7 +83,7 @@ class Distributed(Archived):
 
     def __init__(self, servers: str, directory: Path, store: StoreDefinition, rows: Sequence[Row]) -> None:
         Application.__init__(self, servers, directory, stores=[store], processor="echo")
-        found = archive_spec(f"file://{directory}/archive", 10, Topics(servers, 60))
+        found = archive_spec(f"file://{directory}/archive", 10, Cluster(servers, 60).topics)
         assert found is not None
         self.archive = found.model_copy(update={"node_local": True})
         self.directory = directory

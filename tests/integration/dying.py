@@ -115,7 +115,7 @@ def die_in(spec: Work, point: str, *hooks: Hook) -> None:
     # O8: it died where it was to die, and not before by an error.
     assert code == -signal.SIGKILL, f"exit code {code} instead of a kill {point!r}"
     if isinstance(spec, TaskSpec) and point.partition(":")[0] in AFTER_COMMIT:
-        settle(spec.bootstrap_servers, *(changelog.topic for changelog in spec.changelogs.values() if changelog))
+        settle(spec.cluster.servers, *(changelog.topic for changelog in spec.changelogs.values() if changelog))
 
 
 def _work(spec: Any, point: str, said: Path | None, hooks: Sequence[Hook]) -> None:

@@ -8,9 +8,10 @@ import pytest
 
 from statestore.changelog.reader import ChangelogReader
 from statestore.kafka import (
-    reader,
+    cluster,
     record_kernels,  # noqa: F401  # imports numba: else short ranges are read through librdkafka
 )
+from statestore.kafka.cluster import Cluster
 from statestore.model import TopicPartition
 from tests.integration.broker import consume
 
@@ -29,7 +30,7 @@ class Row(NamedTuple):
 def choose(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the reader go one of its ways: it takes librdkafka's where the brokers ask for more than a connection."""
     if way == LIBRDKAFKA:
-        monkeypatch.setattr(reader, "can_fetch", lambda settings: False)
+        monkeypatch.setattr(cluster, "can_fetch", lambda settings: False)
 
 
 def rows_of(opened: ChangelogReader, start: int, end: int) -> list[Row]:
@@ -38,12 +39,11 @@ def rows_of(opened: ChangelogReader, start: int, end: int) -> list[Row]:
 
 
 def read(
-    servers: str, topic: str, start: int, end: int, *, read_committed: bool = True, stall_s: float = 60
+    servers: str | Cluster, topic: str, start: int, end: int, *, read_committed: bool = True, stall_s: float = 60
 ) -> list[Row]:
     """Read a range with a reader of its own."""
-    with ChangelogReader(
-        servers, TopicPartition(topic, 0), read_committed=read_committed, stall_timeout_s=stall_s
-    ) as opened:
+    asked = servers if isinstance(servers, Cluster) else Cluster(servers, stall_s)
+    with ChangelogReader(asked, TopicPartition(topic, 0), read_committed=read_committed) as opened:
         return rows_of(opened, start, end)
 
 

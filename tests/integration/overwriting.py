@@ -13,7 +13,7 @@ from statestore import clock
 from statestore.config import Settings
 from statestore.discovery.partitions import store_partition_specs
 from statestore.formats.timestamped_value import encode
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.metastore.adoption import adoption_hooks
 from statestore.metastore.metastore import Metastore
 from statestore.partition.spec import StorePartitionSpec
@@ -48,7 +48,7 @@ class Overwriting(NamedTuple):
 
     @property
     def metastore(self) -> Metastore:
-        return Metastore(self.servers, self.service_id, timeout_s=60)
+        return Metastore(Cluster(self.servers, 60), self.service_id)
 
     def specs(self) -> list[StorePartitionSpec]:
         definition = self.metastore.view().catalogue.entry(self.application).definition
@@ -58,7 +58,7 @@ class Overwriting(NamedTuple):
             reports_dir=self.state_dir.with_name("reports"),
             data_docs_dir=self.state_dir.with_name("data_docs"),
         )
-        return store_partition_specs(settings, Topics(self.servers, 60), [definition], [self.store])
+        return store_partition_specs(settings, Cluster(self.servers, 60).topics, [definition], [self.store])
 
     def staged(self) -> RowStage:
         stage = writes_of(self.state_dir, self.application, self.store) / f"write-{clock.now_ms()}"

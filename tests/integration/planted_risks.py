@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from statestore.advice import Situation
 from statestore.clock import now_ms
 from statestore.formats.commit_metadata import CommitMetadata, encode
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.groups import GroupOffset, commit_offsets
-from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition
 from statestore.survey.idle_groups import OFFSETS_TOPIC, partition_of
 from tests.integration.broker import (
@@ -99,7 +99,7 @@ class Planted:
         for partition in range(2):
             produce(self.servers, log, [(b"%d" % at, b"value") for at in range(rows)], partition)
         if group:
-            commit_offsets(self.servers, name, {TopicPartition(read, 0): GroupOffset(0, metadata)})
+            commit_offsets(Cluster(self.servers), name, {TopicPartition(read, 0): GroupOffset(0, metadata)})
         if risk is not None:
             self.plant(name, log, risk)
         return log
@@ -198,7 +198,7 @@ class Planted:
         where = partition_of(group, count)
         producer.produce(OFFSETS_TOPIC, value, key, partition=where, timestamp=now_ms() - _LONG_AGO_MS)
         assert producer.flush(WAIT_S) == 0
-        end = Topics(self.servers, WAIT_S).log_ranges([TopicPartition(OFFSETS_TOPIC, where)])
+        end = Cluster(self.servers, WAIT_S).topics.log_ranges([TopicPartition(OFFSETS_TOPIC, where)])
         assert all(found.high_watermark for found in end.values())
 
 

@@ -18,8 +18,8 @@ from statestore import clock
 from statestore.changelog.topic_settings import OFFSETS_CONFIG, changelog_config
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.groups import GroupOffset, commit_offsets
-from statestore.kafka.topics import Topics
 from statestore.metastore.apply import carry_out, plan_definitions
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.commands import PutApplication, stamped
@@ -152,7 +152,7 @@ def value_of(record: Record) -> bytes | None:
 
 def register(servers: str, *definitions: ApplicationDefinition, service_id: str | None = None) -> Metastore:
     """Apply definitions to the catalogue of a service, a new one if none is named, and make or find their topics."""
-    metastore, topics = Metastore(servers, service_id or unique("service"), timeout_s=60), Topics(servers, 60)
+    metastore, topics = Metastore(Cluster(servers, 60), service_id or unique("service")), Cluster(servers, 60).topics
     catalogue = metastore.require_running().catalogue
     plan = plan_definitions(topics, catalogue, definitions)
     for _ in carry_out(topics, metastore, catalogue, plan):
@@ -222,7 +222,7 @@ class Application:
                 {**CHANGELOG_CONFIG, **(changelog_config or {})},
             )
         self.delete_retention_ms = 86_400_000
-        self._topics = Topics(servers, 60)
+        self._topics = Cluster(servers, 60).topics
 
     @property
     def changelog(self) -> str:
@@ -276,7 +276,7 @@ class Application:
 
     def set_group_offset(self, offset: int) -> None:
         """Commit an input offset as kafka-consumer-groups --reset-offsets does: without metadata."""
-        commit_offsets(self.servers, self.name, {TopicPartition(self.input, 0): GroupOffset(offset)})
+        commit_offsets(Cluster(self.servers), self.name, {TopicPartition(self.input, 0): GroupOffset(offset)})
 
     def task_spec(self, partition: int = 0, **changes: Any) -> TaskSpec:
         """Plan a task up to the input's end of now."""
@@ -291,9 +291,8 @@ class Application:
                 for store in self.definition.logged_stores
                 if self.definition.subtopology_of(store.name).index == 0
             },
-            bootstrap_servers=self.servers,
+            cluster=Cluster(self.servers, 60),
             state_dir=self.state_dir,
-            kafka_timeout_s=60,
             lock_wait_s=1,
         )
         return spec.model_copy(update=changes)
@@ -306,9 +305,8 @@ class Application:
             task=TaskId(0, partition),
             store=definition,
             changelog=self.changelog_spec(definition.name),
-            bootstrap_servers=self.servers,
+            cluster=Cluster(self.servers, 60),
             state_dir=self.state_dir,
-            kafka_timeout_s=60,
             lock_wait_s=0.2,
             input_topic=self.definition.subtopology_of(definition.name).input_topic,
             exactly_once=self.definition.processing_guarantee == "exactly_once_v2",

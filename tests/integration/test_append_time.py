@@ -13,6 +13,7 @@ from statestore.cli.selection import Where
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import TopicMismatchError
 from statestore.formats.timestamped_value import encode
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.topics import Topics
 from statestore.metastore.apply import plan_definitions
 from statestore.metastore.drift import Kind, Remedy, find_drift, repair
@@ -134,7 +135,9 @@ def ours(bootstrap_servers: str, tmp_path: Path) -> Ours:
     application, service_id = Application(bootstrap_servers, tmp_path), broker.unique("service")
     metastore = register(bootstrap_servers, application.definition, service_id=service_id)
     broker.set_topic_config(bootstrap_servers, application.changelog, message_timestamp_type="LogAppendTime")
-    return Ours(application.definition, application.changelog, service_id, metastore, Topics(bootstrap_servers, 60))
+    return Ours(
+        application.definition, application.changelog, service_id, metastore, Cluster(bootstrap_servers, 60).topics
+    )
 
 
 def refusal(topic: str) -> str:
@@ -164,7 +167,7 @@ def test_a_definition_is_not_applied_to_it(ours: Ours, bootstrap_servers: str, r
 
 @pytest.mark.long
 def test_drift_tells_it_and_mends_it_when_asked(ours: Ours, bootstrap_servers: str, tmp_path: Path) -> None:
-    where, view = Where(bootstrap_servers, tmp_path / "state", 60), ours.metastore.view()
+    where, view = Where(Cluster(bootstrap_servers, 60), tmp_path / "state"), ours.metastore.view()
     [found] = find_drift(where, ours.service_id, view, ours.topics)
     assert (found.kind, found.subject, found.remedy) == (Kind.SETTINGS, ours.changelog, Remedy.REPAIR)
     assert found.expected == "message.timestamp.type=CreateTime"

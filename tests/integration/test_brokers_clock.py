@@ -21,7 +21,7 @@ from statestore import clock
 from statestore.changelog import brokers_clock
 from statestore.changelog.brokers_clock import TOPIC
 from statestore.errors import KafkaUnavailableError
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from tests.integration import broker
 from tests.integration.broker import T0, WAIT_S, consume, produce, wait_for
 from tests.integration.secured_broker import USER, SecuredBroker, configured
@@ -59,11 +59,11 @@ def delete_and_forget(nodes: Nodes, key: bytes) -> None:
 def test_the_brokers_time_does_not_depend_on_the_clock_of_this_host(
     bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch, by_ms: int
 ) -> None:
-    topics = Topics(bootstrap_servers)
-    brokers_clock.now_ms(topics)
+    topics = Cluster(bootstrap_servers).topics
+    brokers_clock.now_ms(topics.cluster)
     set_host_clock(monkeypatch, by_ms)
     before_ms = int(time.time() * 1000)
-    assert before_ms - 1000 <= brokers_clock.now_ms(topics) <= int(time.time() * 1000)
+    assert before_ms - 1000 <= brokers_clock.now_ms(topics.cluster) <= int(time.time() * 1000)
 
 
 def test_a_measurement_serves_for_minutes_and_outlives_an_outage(
@@ -72,14 +72,14 @@ def test_a_measurement_serves_for_minutes_and_outlives_an_outage(
     def no_answer(*_: object) -> int:  # other processes write to the topic, so its end does not show what this one asks
         raise KafkaUnavailableError("no broker answers")
 
-    topics = Topics(bootstrap_servers)
-    found = brokers_clock.now_ms(topics)
+    topics = Cluster(bootstrap_servers).topics
+    found = brokers_clock.now_ms(topics.cluster)
     monkeypatch.setattr(brokers_clock, "_ask", no_answer)
-    assert found <= brokers_clock.now_ms(topics) < found + MINUTE_MS
+    assert found <= brokers_clock.now_ms(topics.cluster) < found + MINUTE_MS
     set_host_clock(monkeypatch, HOUR_MS)
-    assert found <= brokers_clock.now_ms(topics) < found + MINUTE_MS
+    assert found <= brokers_clock.now_ms(topics.cluster) < found + MINUTE_MS
     with pytest.raises(KafkaUnavailableError):
-        brokers_clock.now_ms(Topics("localhost:1"))
+        brokers_clock.now_ms(Cluster("localhost:1"))
 
 
 @pytest.mark.long
@@ -95,16 +95,16 @@ def test_without_the_right_to_write_the_last_append_of_others_shows_a_clock_that
         )
         with configured(tmp_path / "client.json", secured.configuration()) as servers:
             now_ms = int(time.time() * 1000)
-            assert now_ms <= brokers_clock.now_ms(Topics(servers)) <= now_ms + MINUTE_MS
+            assert now_ms <= brokers_clock.now_ms(Cluster(servers)) <= now_ms + MINUTE_MS
             assert "is judged by this machine's clock" in caplog.text
-        others_ms = brokers_clock.now_ms(Topics(secured.plain_servers))
+        others_ms = brokers_clock.now_ms(Cluster(secured.plain_servers))
         admin = AdminClient({"bootstrap.servers": secured.plain_servers})
         rights = (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
         made = admin.create_acls([may(right, TOPIC) for right in rights])
         [future.result(WAIT_S) for future in made.values()]
         set_host_clock(monkeypatch, -45 * MINUTE_MS)
         with configured(tmp_path / "client.json", secured.configuration()) as servers:
-            assert others_ms - 1000 <= brokers_clock.now_ms(Topics(servers)) <= others_ms + MINUTE_MS
+            assert others_ms - 1000 <= brokers_clock.now_ms(Cluster(servers)) <= others_ms + MINUTE_MS
 
 
 def may(right: AclOperation, topic: str) -> AclBinding:

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.groups import GroupOffset, commit_offsets
 from statestore.model import TopicPartition
 from statestore.reports import Loss, RestorePlanReport, RestoreReport, Status, VerifyReport, read_report
@@ -228,7 +229,9 @@ def test_a_changelog_named_otherwise_ends_where_the_group_is_only_if_it_is_an_in
     for partition in range(PARTITIONS):
         produce(application.servers, written, [(b"a", b"1"), (b"b", b"1")], partition)
     if offset is not None:
-        commit_offsets(application.servers, application.name, {TopicPartition(written, 0): GroupOffset(offset)})
+        commit_offsets(
+            Cluster(application.servers), application.name, {TopicPartition(written, 0): GroupOffset(offset)}
+        )
     said = ("--application", application.name, "--changelog", f"{STORE}={written}")
     for partition in range(PARTITIONS):
         shutil.rmtree(live(application, partition))

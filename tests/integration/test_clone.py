@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from statestore.archive.pins import write_set
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.groups import GroupOffset, commit_offsets, committed_offsets
-from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition
 from statestore.reports import Status
 from tests.integration import broker, dying
@@ -55,7 +55,7 @@ class Cloned(Clones):
         assert [fold(consume(target.servers, target.changelog, task)[0]) for task in range(2)] == self.rows
         assert target.statuses() == {Status.OK}
         known = self.source.known()[0]
-        there = committed_offsets(target.servers, target.name)
+        there = committed_offsets(Cluster(target.servers), target.name)
         assert {where: offset.next_offset for where, offset in there.items()} == dict(known.input_offsets)
         self.assert_recorded_and_nothing_left()
 
@@ -70,8 +70,8 @@ def test_a_clone_has_the_cut_and_processes_the_rest_while_the_other_goes_on(clon
     planned = cloned.command.shown(*cloned.arguments, "--dry-run")
     assert (planned["set"], sum(planned["plan"][0]["rows"]), planned["rows"]) == (cloned.set, len(KEYS), [])
     assert (
-        Topics(cloned.target.servers, 60)
-        .log_ranges([TopicPartition(cloned.target.changelog, 0)])[TopicPartition(cloned.target.changelog, 0)]
+        Cluster(cloned.target.servers, 60)
+        .topics.log_ranges([TopicPartition(cloned.target.changelog, 0)])[TopicPartition(cloned.target.changelog, 0)]
         .high_watermark
         == 0
     )
@@ -100,7 +100,7 @@ def test_what_speaks_against_it_is_named(cloned: Cloned, tmp_path: Path) -> None
 @pytest.mark.long
 def test_a_set_that_the_input_does_not_reach_is_refused(cloned: Cloned) -> None:
     where = TopicPartition(cloned.source.input, 0)
-    end = Topics(cloned.source.servers, 60).log_ranges([where])[where].high_watermark
+    end = Cluster(cloned.source.servers, 60).topics.log_ranges([where])[where].high_watermark
     broker.delete_records(cloned.source.servers, cloned.source.input, end)
     ran = cloned.command(*cloned.arguments, "--yes")
     assert (ran.code, "the records between are gone" in ran.err) == (2, True), ran
@@ -108,14 +108,14 @@ def test_a_set_that_the_input_does_not_reach_is_refused(cloned: Cloned) -> None:
 
 def test_a_set_of_an_input_that_was_made_anew_is_refused(cloned: Cloned) -> None:
     source = cloned.source
-    before = Topics(source.servers, 60).require(source.input).topic_id
+    before = Cluster(source.servers, 60).topics.require(source.input).topic_id
     broker.delete_topic(source.servers, source.input)
     broker.create_topic(source.servers, source.input, 2)
     cloned.send(source, KEYS * 2)  # so each partition has the offsets of the set
     ran = cloned.command(*cloned.arguments, "--yes")
-    after = Topics(source.servers, 60).require(source.input).topic_id
+    after = Cluster(source.servers, 60).topics.require(source.input).topic_id
     assert (ran.code, f"expected the topic id {before}, found {after}" in ran.err) == (2, True), ran
-    assert committed_offsets(cloned.target.servers, cloned.target.name) == {}
+    assert committed_offsets(Cluster(cloned.target.servers), cloned.target.name) == {}
 
 
 @pytest.mark.long
@@ -162,11 +162,11 @@ def test_a_killed_clone_is_not_finished_with_offsets_of_an_input_that_was_made_a
     broker.delete_topic(source.servers, source.input)
     broker.create_topic(source.servers, source.input, 2)
     starts = {TopicPartition(source.input, task): GroupOffset(0) for task in range(2)}
-    commit_offsets(source.servers, source.name, starts)
+    commit_offsets(Cluster(source.servers), source.name, starts)
     cloned.send(source, KEYS * 2, T0 + 200)
     made = source.run_all()
     assert made is not None
     assert made.snapshot_set not in (None, cloned.set)
     ran = cloned.command(*cloned.arguments, "--yes")
     assert (ran.code, "was deleted and created anew since that set was written" in ran.err) == (2, True), ran
-    assert committed_offsets(cloned.target.servers, cloned.target.name) == {}
+    assert committed_offsets(Cluster(cloned.target.servers), cloned.target.name) == {}

@@ -20,9 +20,9 @@ from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.discovery.partitions import store_partition_specs
 from statestore.formats import commit_metadata
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.groups import committed_offsets
 from statestore.kafka.partitioner import partition_of
-from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition, repartition_topic
 from statestore.reports import SnapshotSetRow, Status
 from statestore.tasks.snapshot_sets import set_after_run
@@ -66,7 +66,7 @@ class Apart(Clones):
 
     def input_end(self, task: int) -> int:
         where = TopicPartition(self.source.input, task)
-        return Topics(self.source.servers, 60).log_ranges([where])[where].high_watermark
+        return Cluster(self.source.servers, 60).topics.log_ranges([where])[where].high_watermark
 
     @property
     def cluster(self) -> list[str]:
@@ -89,9 +89,11 @@ class Apart(Clones):
 
     def made(self) -> Any:
         target = self.target
-        ranges = Topics(target.servers, 60).log_ranges([TopicPartition(target.changelog, task) for task in range(2)])
+        ranges = Cluster(target.servers, 60).topics.log_ranges(
+            [TopicPartition(target.changelog, task) for task in range(2)]
+        )
         stores = sorted((target.state_dir / target.name).rglob("CURRENT"))
-        return ranges, committed_offsets(target.servers, target.name), stores
+        return ranges, committed_offsets(Cluster(target.servers), target.name), stores
 
     def assert_cloned(self, offsets: list[int]) -> None:
         target = self.target
@@ -99,7 +101,7 @@ class Apart(Clones):
         logs = [broker.consume(target.servers, target.changelog, task)[0] for task in range(2)]
         assert [{record.key for record in log} for log in logs] == [set(rows) for rows in self.rows]
         assert target.statuses() == {Status.OK}
-        there = committed_offsets(target.servers, target.name)
+        there = committed_offsets(Cluster(target.servers), target.name)
         assert [there[TopicPartition(target.input, task)].next_offset for task in range(2)] == offsets
         assert set(there) == {TopicPartition(target.input, task) for task in range(2)}
         self.assert_recorded_and_nothing_left()
@@ -123,7 +125,7 @@ def test_a_clone_in_another_cluster_counts_on_there(apart: Apart) -> None:
     before = apart.found()
     planned = apart.command.shown(*apart.arguments, "--dry-run")
     assert (planned["set"], planned["from_cluster"]) == (apart.set, apart.source.archive.cluster)
-    assert planned["cluster"] == Topics(apart.target.servers, 60).cluster_id() != planned["from_cluster"]
+    assert planned["cluster"] == Cluster(apart.target.servers, 60).topics.cluster_id() != planned["from_cluster"]
     assert (sum(planned["plan"][0]["rows"]), planned["rows"]) == (len(KEYS), [])
     assert apart.made()[1:] == ({}, [])
     done = apart.command(*apart.arguments, "--yes")
@@ -231,7 +233,7 @@ class Grouped:
 
     def __init__(self, definition: ApplicationDefinition, servers: str, directory: Path, archive: str | None) -> None:
         self.definition, self.servers = definition, servers
-        self.topics = Topics(servers, 60)
+        self.topics = Cluster(servers, 60).topics
         self.settings = Settings(
             bootstrap_servers=servers,
             state_dir=directory / "state",
@@ -253,7 +255,7 @@ class Grouped:
             rows += [run_task(spec) for spec in task_specs(settings, self.topics, self.definition, part.index)]
         assert [row.failure for row in rows if row.failure is not None] == []
         archive = archive_of(settings, self.topics)
-        made = archive and set_after_run(self.definition, rows, archive, self.servers, 60)
+        made = archive and set_after_run(self.definition, rows, archive, Cluster(self.servers, 60))
         self.rows_of_run = rows
         _forget_processed(settings, self.topics, self.definition)
         return made
@@ -263,7 +265,7 @@ class Grouped:
         self.run(self.settings.model_copy(update={"archive": None}))
 
     def stores(self) -> list[Any]:
-        where = Where(self.servers, self.settings.state_dir)
+        where = Where(Cluster(self.servers), self.settings.state_dir)
         return store_partition_specs(where, self.topics, [self.definition])
 
     def rows(self) -> dict[str, Any]:
@@ -287,7 +289,7 @@ def both(request: pytest.FixtureRequest, command: CatalogueCommand, tmp_path: Pa
         definition = changed(definition, input_topic=first.input_topic)
     register(other.servers, definition, service_id=other.service_id)
     target = Grouped(definition, other.servers, tmp_path, archive)
-    cluster = ["--from-cluster", Topics(command.servers, 60).cluster_id()] if other is not command else []
+    cluster = ["--from-cluster", Cluster(command.servers, 60).topics.cluster_id()] if other is not command else []
     arguments = ["--application", first.name, "--to", definition.name, "--archive", archive, "--parallel", "1"]
 
     def clone(*options: str) -> Any:
@@ -319,7 +321,9 @@ def test_an_application_with_a_repartition_topic_has_nothing_on_its_way_at_a_set
     assert target.rows() == rows
     assert target.statuses() == {Status.OK}
     own = repartition_topic(target.definition.name, "by-value")
-    begins = {where: found for where, found in committed_offsets(target.servers, target.definition.name).items()}
+    begins = {
+        where: found for where, found in committed_offsets(Cluster(target.servers), target.definition.name).items()
+    }
     assert {where: begins[where].next_offset for where in begins if where.topic == own} == {
         TopicPartition(own, number): 0 for number in range(3)
     }
@@ -345,7 +349,7 @@ def test_with_a_record_on_its_way_there_is_no_set(
     assert archive is not None
     topic = repartition_topic(source.definition.name, "by-value")
     broker.produce(source.servers, topic, [(b"value-1", b"on its way")], 1)
-    why = set_after_run(source.definition, source.rows_of_run, archive, source.servers, 60)
+    why = set_after_run(source.definition, source.rows_of_run, archive, Cluster(source.servers, 60))
     assert why is not None
     assert why.snapshot_set is None
     assert "in flight in a repartition topic" in why.why

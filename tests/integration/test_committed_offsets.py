@@ -16,6 +16,7 @@ from kafka.structs import OffsetAndMetadata
 from statestore.errors import InputError, KafkaUnavailableError
 from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import CommitMetadata
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.groups import ConsumerGroup, GroupOffset, commit_offsets, committed_offsets
 from statestore.kafka.writer import TransactionalWriter
 from statestore.model import TopicPartition
@@ -34,7 +35,7 @@ def partition(bootstrap_servers: str) -> TopicPartition:
 
 @pytest.fixture
 def group(bootstrap_servers: str, partition: TopicPartition) -> Iterator[ConsumerGroup]:
-    with ConsumerGroup(bootstrap_servers, broker.unique("group"), WAIT_S) as made:
+    with ConsumerGroup(Cluster(bootstrap_servers, WAIT_S), broker.unique("group")) as made:
         assert made.committed(partition) is None  # and its coordinator is there
         yield made
 
@@ -70,13 +71,13 @@ def test_metadata_that_we_commit_ends_in_a_nul_which_kafka_streams_refuses(
     text = commit_metadata.encode(CommitMetadata(TIME))
     offsets = {partition: GroupOffset(3, text)}
     if transactional:
-        writer = TransactionalWriter(bootstrap_servers, group.group, WAIT_S)
+        writer = TransactionalWriter(Cluster(bootstrap_servers, WAIT_S), group.group)
         writer.init()
         writer.begin()
         writer.send_offsets(group, offsets)
         writer.commit()
     else:
-        commit_offsets(bootstrap_servers, group.group, offsets, WAIT_S)
+        commit_offsets(Cluster(bootstrap_servers, WAIT_S), group.group, offsets)
     assert group.committed(partition) == offsets[partition]
     asked = OtherPartition(*partition)
     (found,) = other_client.list_group_offsets({group.group: [asked]})[group.group].values()
@@ -87,15 +88,15 @@ def test_offsets_that_an_open_transaction_has_sent_are_waited_for(
     bootstrap_servers: str, group: ConsumerGroup, partition: TopicPartition
 ) -> None:
     offsets = {partition: GroupOffset(3)}
-    commit_offsets(bootstrap_servers, group.group, {partition: GroupOffset(1)}, WAIT_S)
-    writer = TransactionalWriter(bootstrap_servers, group.group, WAIT_S)
+    commit_offsets(Cluster(bootstrap_servers, WAIT_S), group.group, {partition: GroupOffset(1)})
+    writer = TransactionalWriter(Cluster(bootstrap_servers, WAIT_S), group.group)
     writer.init()
     writer.begin()
     writer.send_offsets(group, offsets)
     with pytest.raises(KafkaUnavailableError, match="unstable offsets"):
-        committed_offsets(bootstrap_servers, group.group, 0.5)
+        committed_offsets(Cluster(bootstrap_servers, 0.5), group.group)
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(committed_offsets, bootstrap_servers, group.group, WAIT_S)
+        asked = pool.submit(committed_offsets, Cluster(bootstrap_servers, WAIT_S), group.group)
         writer.commit()
         assert asked.result() == offsets
 
@@ -103,8 +104,8 @@ def test_offsets_that_an_open_transaction_has_sent_are_waited_for(
 def test_offsets_of_a_group_that_somebody_consumes_as_are_not_changed(
     bootstrap_servers: str, group: ConsumerGroup, partition: TopicPartition
 ) -> None:
-    commit_offsets(bootstrap_servers, group.group, {partition: GroupOffset(1)}, WAIT_S)
+    commit_offsets(Cluster(bootstrap_servers, WAIT_S), group.group, {partition: GroupOffset(1)})
     with broker.member_of(bootstrap_servers, group.group, partition.topic):
         with pytest.raises(InputError, match=f"committing input offsets of {group.group}: .* stop it"):
-            commit_offsets(bootstrap_servers, group.group, {partition: GroupOffset(2)}, WAIT_S)
-        assert committed_offsets(bootstrap_servers, group.group, WAIT_S) == {partition: GroupOffset(1)}
+            commit_offsets(Cluster(bootstrap_servers, WAIT_S), group.group, {partition: GroupOffset(2)})
+        assert committed_offsets(Cluster(bootstrap_servers, WAIT_S), group.group) == {partition: GroupOffset(1)}

@@ -22,6 +22,7 @@ from statestore.drills.partition import DrillSpec, drill
 from statestore.drills.scratch import bytes_to_keep_free, require_apart
 from statestore.errors import InputError
 from statestore.formats import window_key
+from statestore.kafka.cluster import Cluster
 from statestore.metastore.metastore import Metastore
 from statestore.recovery import disk_space, restore_progress
 from statestore.reports import DrillRow
@@ -309,7 +310,7 @@ def test_an_application_that_cannot_be_drilled_is_never_left_out(drilling: Drill
     other = unique("other")
     definition = drilling.application.definition.model_copy(update={"name": other, "input_topic": "nowhere"})
     put(
-        Metastore(bootstrap_servers, drilling.command.settings["SERVICE_ID"], timeout_s=WAIT_S),
+        Metastore(Cluster(bootstrap_servers, WAIT_S), drilling.command.settings["SERVICE_ID"]),
         definition,
         {"nowhere": 1},
     )

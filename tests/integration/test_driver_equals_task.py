@@ -21,7 +21,7 @@ from statestore_jobs.planning import prepare, task_specs
 from statestore.changelog.reader import ChangelogReader
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.model import TaskId, TopicPartition
 from statestore.statedir.context import store_context
 from statestore.statedir.paths import TaskPaths
@@ -167,7 +167,7 @@ class Tasks:
             data_docs_dir=directory,
             kafka_timeout_s=60,
         )
-        self._topics = Topics(servers, 60)
+        self._topics = Cluster(servers, 60).topics
         create_topic(servers, definition.input_topic, PARTITIONS)
         for topic in (*definition.output_topics, definition.dead_letter_topic):
             assert topic is not None
@@ -215,7 +215,7 @@ class Tasks:
         ranges = self._topics.log_ranges(partitions)
         found = []
         for partition in partitions:
-            with ChangelogReader(servers, partition) as reader:
+            with ChangelogReader(Cluster(servers), partition) as reader:
                 found += [
                     LoggedRecord(message.key(), message.value(), message.timestamp()[1], own_headers(message))
                     for messages in reader.read_messages(0, ranges[partition].last_stable)

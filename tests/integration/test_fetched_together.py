@@ -9,10 +9,10 @@ import pytest
 
 from statestore.changelog.reader import ChangelogReader
 from statestore.kafka import shared_fetch as module
-from statestore.kafka.connection_pool import keep_connections
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.fetch import FetchConnection
 from statestore.kafka.reader import first_offsets
-from statestore.kafka.shared_fetch import Beginnings, fetched_together, take_fetched
+from statestore.kafka.shared_fetch import fetched_together, take_fetched
 from statestore.model import TopicPartition
 from tests.integration import broker
 from tests.integration.broker import NO_BROKER, WAIT_S, produce, settle, transaction
@@ -47,46 +47,52 @@ def asked(monkeypatch):
     return found
 
 
+@pytest.fixture
+def cluster(bootstrap_servers):
+    return Cluster(bootstrap_servers, WAIT_S)
+
+
 @contextmanager
-def together(servers, topic, start=0):
+def together(cluster, topic, start=0):
     starts = {TopicPartition(topic, number): start for number in range(_PARTITIONS)}
-    with keep_connections(), fetched_together([Beginnings(servers, starts)]):
+    with fetched_together(cluster, starts):
         yield
 
 
-def test_each_log_gives_its_own_records_and_neighbours_take_one_request(bootstrap_servers, topic, asked):
-    with together(bootstrap_servers, topic):
+def test_each_log_gives_its_own_records_and_neighbours_take_one_request(cluster, topic, asked):
+    with together(cluster, topic):
         for number in range(_PARTITIONS - 1):
-            with ChangelogReader(bootstrap_servers, TopicPartition(topic, number)) as reader:
+            with ChangelogReader(cluster, TopicPartition(topic, number)) as reader:
                 rows = rows_of(reader, 0, 2 if number else 6)
             assert [(row.key, row.value) for row in rows] == [(b"a", b"%d" % number), (b"c", b"%d" % number)]
     assert asked == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
-def test_who_looks_for_a_first_record_leaves_the_log_to_who_reads_it_and_that_once(bootstrap_servers, topic, asked):
+def test_who_looks_for_a_first_record_leaves_the_log_to_who_reads_it_and_that_once(cluster, topic, asked):
     partition, empty = TopicPartition(topic, 0), TopicPartition(topic, _PARTITIONS - 1)
-    with together(bootstrap_servers, topic):
-        assert first_offsets(bootstrap_servers, {partition: (0, 6)}, WAIT_S) == {partition: 0}
+    with together(cluster, topic):
+        assert first_offsets(cluster, {partition: (0, 6)}) == {partition: 0}
         ranges = {partition: (0, 6), empty: (0, 0)}
-        assert first_offsets(bootstrap_servers, ranges, WAIT_S) == {partition: 0, empty: None}
-        assert take_fetched(bootstrap_servers, partition, 0) is not None
-        assert take_fetched(bootstrap_servers, partition, 0) is None
+        assert first_offsets(cluster, ranges) == {partition: 0, empty: None}
+        assert take_fetched(cluster, partition, 0) is not None
+        assert take_fetched(cluster, partition, 0) is None
         assert asked == [[0, 1, 2, 3]]
-        assert len(read(bootstrap_servers, topic, 0, 6)) == 2
-    assert take_fetched(bootstrap_servers, partition, 0) is None
+        assert len(read(cluster, topic, 0, 6)) == 2
+    assert take_fetched(cluster, partition, 0) is None
 
 
-def test_another_offset_and_another_isolation_are_asked_for_by_themselves(bootstrap_servers, topic, asked):
-    with together(bootstrap_servers, topic):
-        assert [row.offset for row in read(bootstrap_servers, topic, 3, 6)] == [4]
-        assert [row.offset for row in read(bootstrap_servers, topic, 0, 6, read_committed=False)] == [0, 2, 4]
+def test_another_offset_and_another_isolation_are_asked_for_by_themselves(cluster, topic, asked):
+    with together(cluster, topic):
+        assert [row.offset for row in read(cluster, topic, 3, 6)] == [4]
+        assert [row.offset for row in read(cluster, topic, 0, 6, read_committed=False)] == [0, 2, 4]
     assert set(chain.from_iterable(asked)) == {0}
 
 
-def test_logs_that_cannot_be_fetched_together_are_read_one_by_one(bootstrap_servers, topic, asked, monkeypatch):
+def test_logs_that_cannot_be_fetched_together_are_read_one_by_one(cluster, topic, asked, monkeypatch):
     monkeypatch.setattr(module, "_SILENCE_S", 0.5)
-    with together(NO_BROKER, topic):
-        assert take_fetched(NO_BROKER, TopicPartition(topic, 0), 0) is None
-    with together(bootstrap_servers, topic, start=7):  # behind the end
-        assert len(read(bootstrap_servers, topic, 0, 6)) == 2
-        assert take_fetched(bootstrap_servers, TopicPartition(topic, 0), 7) is None
+    nobody = Cluster(NO_BROKER)
+    with together(nobody, topic):
+        assert take_fetched(nobody, TopicPartition(topic, 0), 0) is None
+    with together(cluster, topic, start=7):  # behind the end
+        assert len(read(cluster, topic, 0, 6)) == 2
+        assert take_fetched(cluster, TopicPartition(topic, 0), 7) is None

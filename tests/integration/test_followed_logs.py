@@ -14,7 +14,7 @@ import pytest
 from statestore.cli.restore_selection import stores_to_restore
 from statestore.cli.selection import Chosen, PartitionSelection, Where, choose
 from statestore.errors import InputError, StoreBehindLogStartError
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.recovery import tail
 from statestore.reports import Action, Status
 from statestore.verification.check import verify
@@ -29,9 +29,9 @@ ROWS = [(b"key-%d" % number, b"1") for number in range(200)]
 
 def chosen(application: Application, state_dir: Path, **changes: Any) -> Chosen:
     """Choose what lies in a directory of which nothing else is known, as in one that Kafka Streams has left."""
-    where = Where(application.servers, state_dir, WAIT_S)
+    where = Where(Cluster(application.servers, WAIT_S), state_dir)
     asked = PartitionSelection(where, applications=[application.name], **changes)
-    return choose(asked, Topics(application.servers, WAIT_S))
+    return choose(asked, Cluster(application.servers, WAIT_S).topics)
 
 
 @pytest.fixture
@@ -54,7 +54,9 @@ def test_a_short_rest_from_which_nothing_was_removed_is_replayed(lagging: tuple[
     [spec] = chosen(application, left).specs
     found = verify(spec)
     assert (found.status, found.action) == (Status.LAGGING, Action.TAIL)
-    [row] = restored_here(stores_to_restore(chosen(application, left), Topics(application.servers)), mode="tail")
+    [row] = restored_here(
+        stores_to_restore(chosen(application, left), Cluster(application.servers).topics), mode="tail"
+    )
     assert (row.outcome, row.mode, row.failure) == ("restored", "tail", None)
     [spec] = chosen(application, left).specs
     assert verify(spec, VerifyOptions("deep")).status is Status.OK
@@ -75,7 +77,7 @@ def test_a_rest_from_which_something_was_removed_makes_it_built_anew(
     [spec] = chosen(application, left).specs
     found = verify(spec)
     assert (found.status, found.action) == (Status.LAGGING, Action.FULL)
-    stores = stores_to_restore(chosen(application, left), Topics(application.servers))
+    stores = stores_to_restore(chosen(application, left), Cluster(application.servers).topics)
     [row] = restored_here(stores, mode="tail")
     assert row.failure is not None
     assert row.failure.kind == InputError.__name__
@@ -94,7 +96,7 @@ def test_what_is_removed_while_the_rest_is_read_is_found_out_behind_it(
         return replayed
 
     monkeypatch.setattr(tail, "replay", replay_then_compact)
-    stores = stores_to_restore(chosen(application, left), Topics(application.servers))
+    stores = stores_to_restore(chosen(application, left), Cluster(application.servers).topics)
     [row] = restored_here(stores, mode="tail")
     assert row.failure is not None
     assert row.failure.kind in (InputError.__name__, StoreBehindLogStartError.__name__)

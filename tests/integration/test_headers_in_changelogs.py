@@ -17,8 +17,8 @@ from statestore.cli.restore_selection import stores_to_restore
 from statestore.cli.selection import PartitionSelection, Where, choose
 from statestore.cli.verification import rows_without_work
 from statestore.errors import UnknownFormatError
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.groups import GroupOffset, commit_offsets
-from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition, changelog_topic
 from statestore.partition.spec import ChangelogSpec
 from statestore.recovery import tail
@@ -64,8 +64,10 @@ def log(servers: str, topic: str, headers: Iterable[tuple[str, bytes]], partitio
 
 def restored(servers: str, state_dir: Path, name: str, *stores: str, mode: str = "auto") -> Sequence[RestoreRow]:
     """Restore what there is of an application by its directory and topics alone."""
-    topics = Topics(servers, WAIT_S)
-    chosen = choose(PartitionSelection(Where(servers, state_dir, WAIT_S), applications=[name], stores=stores), topics)
+    topics = Cluster(servers, WAIT_S).topics
+    chosen = choose(
+        PartitionSelection(Where(Cluster(servers, WAIT_S), state_dir), applications=[name], stores=stores), topics
+    )
     return restored_here(stores_to_restore(chosen, topics, kafka_streams="4.3.1"), unique("test"), mode=mode)
 
 
@@ -156,8 +158,10 @@ def test_a_header_at_an_end_of_the_log_of_a_described_store_is_seen_by_verificat
     produce(bootstrap_servers, topic, many, 3)
     if at == "end":
         log(bootstrap_servers, topic, TRACE, 3)
-    topics = Topics(bootstrap_servers, WAIT_S)
-    asked = PartitionSelection(Where(bootstrap_servers, tmp_path, WAIT_S), applications=[name], stores=[DESCRIBED])
+    topics = Cluster(bootstrap_servers, WAIT_S).topics
+    asked = PartitionSelection(
+        Where(Cluster(bootstrap_servers, WAIT_S), tmp_path), applications=[name], stores=[DESCRIBED]
+    )
     rows = rows_without_work(choose(asked, topics), topics)
     assert [(row.task, row.status) for row in rows] == [(f"0_{number}", Status.UNKNOWN_FORMAT) for number in range(6)]
     assert f"Topic {topic} has records with the header 'traceparent'" in rows[0].detail
@@ -177,10 +181,10 @@ def test_headers_of_an_input_go_before_what_is_said_of_a_store_that_has_no_direc
     servers = application.servers
     topic = create_topic(servers, unique("input"), 2, {"cleanup.policy": "compact"})
     log(servers, topic, TRACE)
-    commit_offsets(servers, application.name, {TopicPartition(topic, 0): GroupOffset(1)})
-    topics = Topics(servers, WAIT_S)
+    commit_offsets(Cluster(servers), application.name, {TopicPartition(topic, 0): GroupOffset(1)})
+    topics = Cluster(servers, WAIT_S).topics
     asked = PartitionSelection(
-        Where(servers, application.state_dir, WAIT_S),
+        Where(Cluster(servers, WAIT_S), application.state_dir),
         applications=[application.name],
         stores=["table:kind=key-value,format=timestamped,subtopology=0"],
         changelogs=[f"table={topic}"],

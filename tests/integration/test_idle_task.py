@@ -12,7 +12,7 @@ import pytest
 
 from statestore.definitions.aggregation import AggregationDefinition, TimeWindows
 from statestore.errors import FencedError
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.writer import TransactionalWriter
 from statestore.model import TaskId, TopicPartition, transactional_id
 from statestore.reports import ProcessRow
@@ -55,7 +55,7 @@ def _opens(application: Application, **changes: Any) -> ProcessRow:
 
 def _writer(application: Application) -> TransactionalWriter:
     name = transactional_id(application.name, TaskId(0, 0))
-    writer = TransactionalWriter(application.servers, name, 60)
+    writer = TransactionalWriter(Cluster(application.servers, 60), name)
     writer.init()
     writer.begin()
     return writer
@@ -88,7 +88,7 @@ def test_input_that_is_lost_before_it_is_read_is_reported_by_the_first_run(
 ) -> None:
     application = Application(bootstrap_servers, tmp_path)
     application.send(INPUT)
-    Topics(bootstrap_servers, 60).delete_records({TopicPartition(application.input, 0): len(INPUT)})
+    Cluster(bootstrap_servers, 60).topics.delete_records({TopicPartition(application.input, 0): len(INPUT)})
     for never_read in (len(INPUT), 0):
         row = application.run()
         assert (row.failure, row.records_in, row.lag, row.never_read) == (None, 0, 0, never_read)

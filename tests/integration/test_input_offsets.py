@@ -17,8 +17,8 @@ from statestore.changelog.input_offsets import input_offsets
 from statestore.changelog.topic_settings import OFFSETS_CONFIG
 from statestore.formats import commit_metadata
 from statestore.formats.commit_metadata import CommitMetadata
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.groups import ConsumerGroup, GroupOffset, commit_offsets, committed_offsets
-from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition, input_offsets_topic
 from statestore.tasks.offset_refresh import REFRESH_MS, refresh_offsets
 from tests.integration import broker, dying
@@ -31,14 +31,14 @@ LATER: list[Row] = [(b"b", b"2"), (b"c", b"1")]
 
 
 def _committed(application: Application) -> tuple[int, CommitMetadata]:
-    with ConsumerGroup(application.servers, application.name) as group:
+    with ConsumerGroup(Cluster(application.servers), application.name) as group:
         found = group.committed(TopicPartition(application.input, 0))
     assert found is not None
     return found.next_offset, commit_metadata.decode(found.metadata)
 
 
 def _refresh(application: Application) -> int:
-    return refresh_offsets(Topics(application.servers, 60), application.definition, 60)
+    return refresh_offsets(Cluster(application.servers, 60).topics, application.definition)
 
 
 # -- silence ------------------------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ def test_an_application_from_before_there_was_a_topic_of_offsets_continues_and_r
     broker.create_topic(application.servers, topic, 1, OFFSETS_CONFIG)
     where = TopicPartition(application.input, 0)
     text = commit_metadata.encode(metadata._replace(stamp=None))
-    commit_offsets(application.servers, application.name, {where: GroupOffset(old, text)})
+    commit_offsets(Cluster(application.servers), application.name, {where: GroupOffset(old, text)})
     assert application.process().commits == 1
     application.forget_group()
     application.process(LATER, T0 + 100)
@@ -131,14 +131,14 @@ def test_time_does_not_go_back_when_an_offset_is_set(bootstrap_servers: str, tmp
 
 
 def test_an_input_that_was_made_anew_is_for_a_person_to_continue(application: Application) -> None:
-    topics = Topics(application.servers, 60)
+    topics = Cluster(application.servers, 60).topics
     application.send(INPUT)
     before = topics.require(application.input).topic_id
     assert application.run(input_id=before).failure is None
     broker.delete_topic(application.servers, application.input)
     broker.create_topic(application.servers, application.input)
     application.send([*INPUT, *LATER])
-    assert input_offsets(topics, application.name, [application.input], 60) == {}
+    assert input_offsets(topics, application.name, [application.input]) == {}
     after = topics.require(application.input).topic_id
     failure = application.failure("InputOffsetError", input_id=after)
     assert f"expected the topic id {before}, found {after}" in failure.evidence
@@ -152,7 +152,7 @@ def _recreate(application: Application, rows: list[Row]) -> str:
     broker.delete_topic(application.servers, application.input)
     broker.create_topic(application.servers, application.input)
     application.send(rows)
-    return Topics(application.servers, 60).require(application.input).topic_id
+    return Cluster(application.servers, 60).topics.require(application.input).topic_id
 
 
 @pytest.mark.short_for("the record and the group's offset-not run")
@@ -161,25 +161,25 @@ def _recreate(application: Application, rows: list[Row]) -> str:
 def test_no_offset_of_a_former_input_is_used_after_it_was_recreated_twice(
     application: Application, between: str, left: str
 ) -> None:
-    topics, where = Topics(application.servers, 60), TopicPartition(application.input, 0)
+    topics, where = Cluster(application.servers, 60).topics, TopicPartition(application.input, 0)
     application.send(INPUT)
     assert application.run(input_id=topics.require(application.input).topic_id).failure is None
-    committed = committed_offsets(application.servers, application.name, 60)
+    committed = committed_offsets(Cluster(application.servers, 60), application.name)
     second = _recreate(application, [*INPUT, *LATER])
     if between == "refused":
         application.fails("InputOffsetError", input_id=second)
     if between == "set by a person":
         application.set_group_offset(5)
         assert application.run(input_id=second).records_in == 0
-        committed = committed_offsets(application.servers, application.name, 60)
+        committed = committed_offsets(Cluster(application.servers, 60), application.name)
     third = _recreate(application, [*INPUT, *INPUT, *LATER])
     if left == "the record and the group's offset":  # a coordinator that was not there may not notice a deletion
-        commit_offsets(application.servers, application.name, committed, 60)
+        commit_offsets(Cluster(application.servers, 60), application.name, committed)
     if left == "the stores' positions":
         offsets = input_offsets_topic(application.name)
         broker.delete_topic(application.servers, offsets)
         broker.create_topic(application.servers, offsets, 1, OFFSETS_CONFIG)
-    assert input_offsets(topics, application.name, [application.input], 60) == {}
+    assert input_offsets(topics, application.name, [application.input]) == {}
     assert _refresh(application) == 0
     for resume in (False, True):
         said = application.fails("InputOffsetError", input_id=third, resume_from_position=resume)
@@ -187,14 +187,17 @@ def test_no_offset_of_a_former_input_is_used_after_it_was_recreated_twice(
     application.set_group_offset(6)
     row = application.run(input_id=third)
     assert (row.failure, row.records_in) == (None, 2)
-    assert input_offsets(topics, application.name, [application.input], 60)[where].next_offset == 8
+    assert input_offsets(topics, application.name, [application.input])[where].next_offset == 8
 
 
 @pytest.mark.short_for("1")
 @pytest.mark.parametrize("records", [0, 1])
 def test_positions_of_stores_in_a_former_input_are_not_resumed_from(application: Application, records: int) -> None:
     application.send(INPUT)
-    assert application.run(input_id=Topics(application.servers, 60).require(application.input).topic_id).failure is None
+    assert (
+        application.run(input_id=Cluster(application.servers, 60).topics.require(application.input).topic_id).failure
+        is None
+    )
     second = _recreate(application, [(b"a", b"1")][:records])
     application.set_group_offset(0)
     assert application.run(input_id=second).records_in == records

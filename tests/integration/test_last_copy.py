@@ -16,7 +16,7 @@ from statestore.changelog import brokers_clock
 from statestore.definitions.aggregation import AggregationDefinition, TimeWindows
 from statestore.formats.offsets import STATUS_OPEN
 from statestore.formats.value_format import value_format
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.model import StoreFormat, TopicPartition
 from statestore.partition.quarantine import clean_quarantine, waits_for_a_person
 from statestore.partition.spec import GLOBAL_TASK
@@ -423,7 +423,7 @@ def test_an_idle_store_is_compared_with_a_log_that_was_emptied(whole: Applicatio
         whole.send([(b"e", b"1")])
         dying.die_in(whole.task_spec(), "flushed, not committed")
     where = whole.store_spec().partition
-    stable = Topics(whole.servers, 60).log_ranges([where])[where].last_stable
+    stable = Cluster(whole.servers, 60).topics.log_ranges([where])[where].last_stable
     broker.delete_records(whole.servers, whole.changelog, stable)
     assert whole.verify("deep").status is Status.OK
 

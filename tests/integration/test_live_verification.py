@@ -460,7 +460,7 @@ def test_files_that_are_older_than_kafka_keeps_deletes_are_an_alert(
         writer.log([(b"k01", None)])
         spec = application.store_spec()
         assert verify_live([spec], DEEP)[0].kill_risk == ""
-        now_ms = live.brokers_clock.now_ms(spec)
+        now_ms = live.brokers_clock.now_ms(spec.cluster)
         monkeypatch.setattr(live.brokers_clock, "now_ms", lambda _: now_ms + application.delete_retention_ms)
         assert "bring deleted rows back" in verify_live([spec], DEEP)[0].kill_risk
         writer.store([(b"k01", None)])

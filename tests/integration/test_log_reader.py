@@ -10,6 +10,7 @@ import pytest
 
 from statestore.changelog.reader import ChangelogReader
 from statestore.errors import KafkaUnavailableError, StoreBehindLogStartError, TopicMismatchError
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.record_columns import SCHEMA
 from statestore.model import TopicPartition
 from tests.integration import broker
@@ -93,7 +94,7 @@ def test_r2_waits_for_a_quota_are_no_stall(bootstrap_servers: str, topic: str, t
 
 @pytest.mark.behaviour("R3")
 def test_r3_end_0_is_done_at_once_even_without_a_broker() -> None:
-    with ChangelogReader(NO_BROKER, TopicPartition("any", 0)) as reader:
+    with ChangelogReader(Cluster(NO_BROKER), TopicPartition("any", 0)) as reader:
         assert list(reader.read(0, 0)) == []
 
 
@@ -134,7 +135,7 @@ def test_bounded_range_in_the_middle_has_its_start_and_not_its_end(bootstrap_ser
 @pytest.mark.short_for("fetched and decoded here")
 def test_one_reader_reads_several_ranges_also_after_one_that_was_left_early(bootstrap_servers: str, topic: str) -> None:
     produce(bootstrap_servers, topic, _rows(*range(2_000)))
-    with ChangelogReader(bootstrap_servers, TopicPartition(topic, 0), stall_timeout_s=10) as reader:
+    with ChangelogReader(Cluster(bootstrap_servers, 10), TopicPartition(topic, 0)) as reader:
         next(reader.read(0, 2_000))
         for start, end in ((1_500, 1_510), (3, 6), (0, 2_000)):
             offsets = [offset for batch in reader.read(start, end) for offset in batch.column("offset").to_pylist()]
@@ -152,7 +153,7 @@ def test_null_and_empty_keys_and_values_stay_apart(bootstrap_servers: str, topic
 
 def test_batches_have_the_promised_schema(bootstrap_servers: str, topic: str) -> None:
     produce(bootstrap_servers, topic, _rows(0))
-    with ChangelogReader(bootstrap_servers, TopicPartition(topic, 0)) as reader:
+    with ChangelogReader(Cluster(bootstrap_servers), TopicPartition(topic, 0)) as reader:
         (batch,) = reader.read(0, 1)
     assert batch.schema == SCHEMA
 

@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 from statestore.changelog.reader import ChangelogReader
 from statestore.formats import position as position_format
 from statestore.formats.value_format import value_format
+from statestore.kafka.cluster import Cluster
 from statestore.model import TopicPartition
 from tests.integration import broker
 from tests.integration.broker import T0, WAIT_S
@@ -163,7 +164,7 @@ def test_positions_in_headers_are_merged_as_records_are_delivered(bootstrap_serv
                     partial[partition] = offset
         producer.produce(topic, b"v", b"k", partition=0, headers=headers)
     assert producer.flush(WAIT_S) == 0
-    with ChangelogReader(bootstrap_servers, TopicPartition(topic, 0)) as opened:
+    with ChangelogReader(Cluster(bootstrap_servers), TopicPartition(topic, 0)) as opened:
         assert opened.position == {}
         rows_of(opened, 100, 200)
         assert opened.position == partial
@@ -181,10 +182,10 @@ def test_position_of_more_partitions_than_usual_is_merged(bootstrap_servers: str
         headers = [("v", b"\0"), ("c", position_format.encode(position))]
         producer.produce(topic, b"v", b"k", partition=0, headers=headers)
     assert producer.flush(WAIT_S) == 0
-    with ChangelogReader(bootstrap_servers, TopicPartition(topic, 0)) as opened:
+    with ChangelogReader(Cluster(bootstrap_servers), TopicPartition(topic, 0)) as opened:
         rows_of(opened, 0, 2)
         assert opened.position == {**positions[0], **positions[1]}
-    with ChangelogReader(bootstrap_servers, TopicPartition(topic, 0)) as opened:  # they may be of another row
+    with ChangelogReader(Cluster(bootstrap_servers), TopicPartition(topic, 0)) as opened:  # they may be of another row
         assert sum(batch.num_rows for batch in opened.read(0, 2, value_format("headers"))) == 2
         assert opened.position == {}
 
@@ -192,7 +193,7 @@ def test_position_of_more_partitions_than_usual_is_merged(bootstrap_servers: str
 def test_log_without_positions_has_none(bootstrap_servers: str) -> None:
     topic = _topic(bootstrap_servers)
     broker.produce(bootstrap_servers, topic, [(b"k", b"v")])
-    with ChangelogReader(bootstrap_servers, TopicPartition(topic, 0)) as opened:
+    with ChangelogReader(Cluster(bootstrap_servers), TopicPartition(topic, 0)) as opened:
         rows_of(opened, 0, 1)
         assert opened.position == {}
 
@@ -224,11 +225,11 @@ def test_a_header_that_is_none_of_a_position_is_told_once_it_is_read(
         producer.produce(topic, b"v", b"k", partition=0, headers=headers if number == 2 else [])
     assert producer.flush(WAIT_S) == 0
     partition = TopicPartition(topic, 0)
-    with ChangelogReader(bootstrap_servers, partition, watch_headers=True) as opened:
+    with ChangelogReader(Cluster(bootstrap_servers), partition, watch_headers=True) as opened:
         rows_of(opened, 0, 2)
         assert opened.foreign_header is None
         rows_of(opened, 2, 3)
         assert opened.foreign_header == foreign
-    with ChangelogReader(bootstrap_servers, partition) as opened:
+    with ChangelogReader(Cluster(bootstrap_servers), partition) as opened:
         rows_of(opened, 0, 3)
         assert opened.foreign_header is None

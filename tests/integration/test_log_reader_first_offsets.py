@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from statestore.errors import KafkaUnavailableError, StoreBehindLogStartError, TopicMismatchError
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.reader import first_offset, first_offsets
 from statestore.model import TopicPartition
 from tests.integration import broker
@@ -65,14 +66,14 @@ def test_any_range_of_any_partition_is_answered_as_a_consumer_would(
         }
         assert any(at is None for at in expected.values())
         assert any(at is not None for at in expected.values())
-        assert first_offsets(bootstrap_servers, ranges, 10) == expected
+        assert first_offsets(Cluster(bootstrap_servers, 10), ranges) == expected
         one = chosen.choice(list(ranges))
-        assert first_offset(bootstrap_servers, one, *ranges[one], 10) == expected[one]
+        assert first_offset(Cluster(bootstrap_servers, 10), one, *ranges[one]) == expected[one]
 
 
 def test_nothing_asked_is_nothing_answered_even_without_a_broker() -> None:
-    assert first_offsets(NO_BROKER, {}, 1) == {}
-    assert first_offsets(NO_BROKER, {TopicPartition("any", 0): (5, 5)}, 1) == {TopicPartition("any", 0): None}
+    assert first_offsets(Cluster(NO_BROKER, 1), {}) == {}
+    assert first_offsets(Cluster(NO_BROKER, 1), {TopicPartition("any", 0): (5, 5)}) == {TopicPartition("any", 0): None}
 
 
 @pytest.mark.long
@@ -81,7 +82,7 @@ def test_range_that_is_not_stable_yet_is_an_error_in_time(bootstrap_servers: str
     hung = transaction(bootstrap_servers, topic, [(b"k", b"v")], end="open")
     try:
         with pytest.raises(KafkaUnavailableError, match=f"{topic}-0 the first: nothing came for 1 s"):
-            first_offsets(bootstrap_servers, {TopicPartition(topic, 0): (0, 1)}, 1)
+            first_offsets(Cluster(bootstrap_servers, 1), {TopicPartition(topic, 0): (0, 1)})
     finally:
         hung.abort_transaction(WAIT_S)
 
@@ -91,7 +92,7 @@ def test_range_that_is_not_stable_yet_is_an_error_in_time(bootstrap_servers: str
 def test_partition_that_is_not_there_is_a_mismatch(bootstrap_servers: str, number: int) -> None:
     name = broker.create_topic(bootstrap_servers, broker.unique("one")) if number else broker.unique("absent")
     with pytest.raises(TopicMismatchError, match=f"{name}-{number}"):
-        first_offsets(bootstrap_servers, {TopicPartition(name, number): (0, 1)}, 1)
+        first_offsets(Cluster(bootstrap_servers, 1), {TopicPartition(name, number): (0, 1)})
 
 
 def test_range_below_the_log_start_is_a_store_behind_it(bootstrap_servers: str) -> None:
@@ -99,22 +100,23 @@ def test_range_below_the_log_start_is_a_store_behind_it(bootstrap_servers: str) 
     produce(bootstrap_servers, topic, [(b"k", b"v")] * 10)
     broker.delete_records(bootstrap_servers, topic, 5)
     with pytest.raises(StoreBehindLogStartError, match=f"{topic}-0 no longer has offset 3"):
-        first_offsets(bootstrap_servers, {TopicPartition(topic, 0): (3, 10)}, 10)
+        first_offsets(Cluster(bootstrap_servers, 10), {TopicPartition(topic, 0): (3, 10)})
 
 
 def test_no_broker_is_an_error_in_time() -> None:
     with pytest.raises(KafkaUnavailableError):
-        first_offsets(NO_BROKER, {TopicPartition("any", 0): (0, 1)}, 1)
+        first_offsets(Cluster(NO_BROKER, 1), {TopicPartition("any", 0): (0, 1)})
 
 
 _SHORT = """
 import sys
 from statestore.changelog.reader import ChangelogReader
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.reader import first_offset
 from statestore.model import TopicPartition
-servers, partition = sys.argv[1], TopicPartition(sys.argv[2], 0)
-assert first_offset(servers, partition, 0, 100, 30) == 0
-with ChangelogReader(servers, partition) as reader:
+cluster, partition = Cluster(sys.argv[1]), TopicPartition(sys.argv[2], 0)
+assert first_offset(cluster, partition, 0, 100) == 0
+with ChangelogReader(cluster, partition) as reader:
     assert sum(map(len, reader.read(0, 100))) == 100
 assert "numba" not in sys.modules, "its import takes longer than this"
 """

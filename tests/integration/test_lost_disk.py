@@ -22,7 +22,7 @@ from statestore.changelog.topic_settings import OFFSETS_CONFIG
 from statestore.definitions.aggregation import AggregationDefinition, Sessions, TimeWindows
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.changelogs import changelog_spec
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.partition.restore_points import restore_points
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.planning import plan_restore
@@ -312,7 +312,7 @@ def test_what_retention_deletes_of_a_lost_store_is_a_loss(forgetful: str, tmp_pa
     app.process([(b"last", b"1")], int(time.time() * 1000) - MINUTE_MS)
     set_topic_config(forgetful, app.changelog, retention_ms=str(50 * MINUTE_MS))
     where = app.store_spec().partition
-    topics = Topics(forgetful, 60)
+    topics = Cluster(forgetful, 60).topics
     broker.wait_for(lambda: topics.log_ranges([where])[where].start > 0, "retention")
     app.lose_disk()
     app.send([(b"precious-00", b"1")], timestamp=int(time.time() * 1000))
@@ -353,7 +353,7 @@ def test_an_in_memory_store_of_windows_does_not_need_what_kafka_deletes_by_age(
     set_topic_config(bootstrap_servers, app.changelog, retention_ms=str(2 * 60 * MINUTE_MS))
 
     def planned() -> dict[str, Any]:
-        topics = Topics(bootstrap_servers, 60)
+        topics = Cluster(bootstrap_servers, 60).topics
         (topic,) = topics.describe([app.changelog]).values()
         return {"changelogs": {STORE: changelog_spec(topic, topics.topic_configs([app.changelog])[app.changelog])}}
 

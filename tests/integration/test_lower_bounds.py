@@ -109,7 +109,7 @@ def test_the_command_records_how_far_a_store_was_written(
     application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     spec = application.store_spec()
-    monkeypatch.setenv("STATESTORE_BOOTSTRAP_SERVERS", spec.bootstrap_servers)
+    monkeypatch.setenv("STATESTORE_BOOTSTRAP_SERVERS", spec.cluster.servers)
     monkeypatch.setenv("STATESTORE_STATE_DIR", str(spec.state_dir))
     arguments = ["--application", spec.application, "--store", f"{spec.store.name}:kind=key-value,format=plain"]
 

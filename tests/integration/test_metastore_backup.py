@@ -11,7 +11,7 @@ import pytest
 
 from statestore import kill_switch
 from statestore.errors import BackupError, LockedError, MetastoreDegradedError, StateStoreError
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.metastore import command_log
 from statestore.metastore.backup import BackupFile
 from statestore.metastore.metastore import Health, Metastore
@@ -226,7 +226,7 @@ def test_c15_a_torn_line_is_an_error_and_the_lines_before_it_can_be_restored(ser
     broker.delete_topic(service.servers, service.topic)
     with pytest.raises(BackupError, match=r"line 3: it is torn.*delete the line"):
         service.metastore().plan_restore()
-    assert service.topic not in Topics(service.servers).names()
+    assert service.topic not in Cluster(service.servers).topics.names()
     view = service.metastore().view()
     assert (view.health, names(view.catalogue)) == (Health.DEGRADED, ["flights"])
     service.backup.write_bytes(whole[: whole[:-1].rindex(b"\n") + 1])
@@ -266,7 +266,7 @@ def test_where_topic_and_backup_are_damaged_both_are_named_and_neither_is_to_be_
 
 
 def test_the_backup_of_another_service_is_refused(service: Service, tmp_path: Path) -> None:
-    other = Metastore(service.servers, f"{service.service_id}-other", service.backup, 10)
+    other = Metastore(Cluster(service.servers, 10), f"{service.service_id}-other", service.backup)
     assert "it belongs to service" in other.view().reason
     with pytest.raises(MetastoreDegradedError, match="it belongs to service"):
         other.submit(put("airports"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from statestore.errors import InputError
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.metastore.backup import BackupFile
 from statestore.metastore.command_log import CommandLog, Look
 from statestore.metastore.command_topic import CommandTopic
@@ -53,7 +53,7 @@ def test_c17_snapshot_and_tail_give_what_the_full_log_gives(service: Service) ->
     tail = service.logged()
     assert len(tail) == 3
     assert service.ids() == [6, 7, 8]  # C12: they go on
-    topic = CommandTopic(service.servers, service.service_id)
+    topic = CommandTopic(Cluster(service.servers), service.service_id)
     records = topic.read(service.log.start, topic.ends().last_stable)
     everything = fold([*(type(records[0])(r.offset, r.timestamp, r.key, r.value) for r in full), *records])
     assert everything.reason == ""
@@ -66,12 +66,12 @@ def test_c17_snapshot_and_tail_give_what_the_full_log_gives(service: Service) ->
 def test_c17_a_log_that_starts_at_its_snapshot_is_left_alone(service: Service) -> None:
     metastore = service.metastore()
     first = metastore.compact()
-    ends = CommandTopic(service.servers, service.service_id).ends()
+    ends = CommandTopic(Cluster(service.servers), service.service_id).ends()
     for again in (metastore, service.metastore()):
         done = again.compact()
         assert (done.offset, done.deleted) == (first.offset, False)
         assert done.view.pin == first.view.pin
-    assert CommandTopic(service.servers, service.service_id).ends() == ends
+    assert CommandTopic(Cluster(service.servers), service.service_id).ends() == ends
 
 
 @pytest.mark.behaviour("C17")
@@ -185,4 +185,4 @@ def test_the_backup_begins_with_the_snapshot_too_wherever_it_is(service: Service
 def test_there_is_nothing_to_compact_where_nothing_is(bootstrap_servers: str, tmp_path: Path) -> None:
     service = Service(bootstrap_servers, tmp_path)
     assert service.metastore().compact().offset is None
-    assert service.topic not in Topics(service.servers).names()
+    assert service.topic not in Cluster(service.servers).topics.names()

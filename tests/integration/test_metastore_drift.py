@@ -14,6 +14,7 @@ import pytest
 from statestore.archive.archive import archive_spec
 from statestore.cli.selection import Where
 from statestore.definitions.store import StoreDefinition
+from statestore.kafka.cluster import Cluster
 from statestore.metastore.command_topic import CONFIG
 from statestore.metastore.commands import PutApplication
 from statestore.metastore.drift import find_drift, topic_deletion
@@ -249,7 +250,7 @@ def test_an_application_that_is_applied_while_drift_is_looked_for_is_not_left_ov
     metastore = installation.metastore
     view = metastore.view()
     installation.apply(installation.define())
-    where = Where(installation.servers, installation.state_dir, 10)
+    where = Where(Cluster(installation.servers, 10), installation.state_dir)
     assert find_drift(where, installation.service_id, view, installation.topics) == []
 
 

@@ -14,7 +14,7 @@ from statestore.errors import (
     TopicMismatchError,
     UnknownApplicationError,
 )
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.metastore.apply import carry_out, plan_definitions, require_own_topic
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.command_topic import topic_name
@@ -43,8 +43,8 @@ class Catalogued:
     def __init__(self, servers: str) -> None:
         self.servers = servers
         self.service_id = unique("service")
-        self.topics = Topics(servers, 60)
-        self.metastore = Metastore(servers, self.service_id, timeout_s=60)
+        self.topics = Cluster(servers, 60).topics
+        self.metastore = Metastore(Cluster(servers, 60), self.service_id)
 
     def apply(self, *definitions: ApplicationDefinition) -> None:
         catalogue = self.catalogue
@@ -110,7 +110,7 @@ def test_what_is_recorded_is_never_made_again(catalogued: Catalogued) -> None:
     end = log_end(catalogued.servers, catalogued.service_id)
     make_topics(catalogued.topics, catalogued.metastore, definition.name)
     catalogued.apply(definition)
-    assert Metastore(catalogued.servers, catalogued.service_id).view().catalogue.definitions()
+    assert Metastore(Cluster(catalogued.servers), catalogued.service_id).view().catalogue.definitions()
     assert catalogued.topics.describe([f"{definition.name}-counts-changelog"]) == {}
     assert log_end(catalogued.servers, catalogued.service_id) == end
 
@@ -272,7 +272,7 @@ def test_c19_a_changelog_is_not_taken_over_by_a_store_that_is_defined_otherwise(
         catalogued.metastore.submit(lambda _: DropApplication(name=without.name))
     if compacted:
         catalogued.metastore.compact()
-        catalogued.metastore = Metastore(catalogued.servers, catalogued.service_id, timeout_s=60)
+        catalogued.metastore = Metastore(Cluster(catalogued.servers, 60), catalogued.service_id)
         assert commands_in(catalogued.metastore) == ["snapshot"]
     kinds = commands_in(catalogued.metastore)
     with pytest.raises(InvalidCommandError, match=r"stores\.more\.aggregate: count -> tests\..*:number_of\. Give"):

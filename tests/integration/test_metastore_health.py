@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from statestore.errors import MetastoreDegradedError
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.metastore.backup import BackupFile
 from statestore.metastore.command_topic import CommandRecord
 from statestore.metastore.commands import VERSION
@@ -164,7 +164,7 @@ def test_c14_a_topic_that_is_not_what_it_was_degrades_and_reads_have_the_backup(
     assert [entry.problem for entry in service.metastore().history()] == ["", ""]
     if seen:
         assert (metastore.view().health, metastore.view().pin) == (Health.DEGRADED, before.pin)
-    there = Topics(service.servers).describe([service.topic])  # nothing was made anew
+    there = Cluster(service.servers).topics.describe([service.topic])  # nothing was made anew
     assert [topic.topic_id for topic in there.values()] == ([] if kind == "deleted" else [view.topic_id])
 
 

@@ -14,7 +14,7 @@ from statestore.definitions.aggregation import AggregationDefinition
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import MetastoreDegradedError, TopicMismatchError, UnknownApplicationError
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.metastore.command_topic import topic_name
 from statestore.metastore.commands import DropApplication, RecordTopics
 from statestore.metastore.metastore import Metastore
@@ -32,8 +32,8 @@ class Service:
     def __init__(self, servers: str) -> None:
         self.servers = servers
         self.service_id = unique("service")
-        self.metastore = Metastore(servers, self.service_id, timeout_s=60)
-        self.topics = Topics(servers, 60)
+        self.metastore = Metastore(Cluster(servers, 60), self.service_id)
+        self.topics = Cluster(servers, 60).topics
         name = unique("app")
         self.definition = ApplicationDefinition(
             name=name,
@@ -141,7 +141,7 @@ def test_verification_still_says_what_is_wrong_where_the_process_job_stops(
     delete_topic(bootstrap_servers, application.changelog)
     create_topic(bootstrap_servers, application.changelog, 1, CHANGELOG_CONFIG)
     with pytest.raises(TopicMismatchError, match="was replaced"):
-        prepare(Topics(bootstrap_servers, 10), metastore, [metastore.view().catalogue.entry(application.name)])
+        prepare(Cluster(bootstrap_servers, 10).topics, metastore, [metastore.view().catalogue.entry(application.name)])
     assert application.verify().status is Status.REPLACED
 
 

@@ -20,6 +20,7 @@ from statestore.errors import (
     RetryError,
 )
 from statestore.kafka.client import translate
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.writer import TransactionalWriter
 from statestore.metastore import protocol
 from statestore.metastore.catalogue import Catalogue
@@ -160,7 +161,7 @@ def test_c7_a_writer_that_is_always_fenced_gives_up_at_a_bound(
         pauses.append(attempt)
         return 0.0
 
-    log = CommandLog(service.servers, service.service_id, None, 20)
+    log = CommandLog(Cluster(service.servers, 20), service.service_id, None)
     writer = CommandWriter(log, lambda: _writer(service), 20, no_pause)
     with (
         at(monkeypatch, SENT, lambda: _writer(service).init(), times=4),
@@ -173,7 +174,7 @@ def test_c7_a_writer_that_is_always_fenced_gives_up_at_a_bound(
 
 @pytest.mark.behaviour("C7")
 def test_c7_no_attempt_is_begun_after_the_deadline(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = CommandLog(service.servers, service.service_id, None, 20)
+    log = CommandLog(Cluster(service.servers, 20), service.service_id, None)
     writer = CommandWriter(log, lambda: _writer(service), 0)
     with at(monkeypatch, SENT, lambda: _writer(service).init()), pytest.raises(MetastoreContendedError):
         writer.submit(put("weather"))
@@ -221,7 +222,7 @@ def test_c7_out_of_order_and_missing_permissions_are_tried_again_without_abort(
 
 
 def _writer(service: Service) -> TransactionalWriter:
-    return TransactionalWriter(service.servers, f"statestore-metastore-{service.service_id}", 20)
+    return TransactionalWriter(Cluster(service.servers, 20), f"statestore-metastore-{service.service_id}")
 
 
 # -- commits without an answer -----------------------------------------------------------------------------------------

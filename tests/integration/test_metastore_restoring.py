@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from statestore.errors import BackupError, InputError, MetastoreDegradedError, NewerCommandError, RetryError
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.metastore.commands import VERSION
 from statestore.metastore.metastore import Health, Restored, RestorePlan
 from tests.integration import broker
@@ -245,4 +245,4 @@ def test_the_question_names_what_is_kept_and_what_is_not(
     ran = command("metastore", "restore-backup", "--yes")
     assert (ran.code, "and 1 that only the topic had: catalogue " in ran.out) == (0, True), ran.err
     assert service.ids() == [1, 2, 3]
-    assert Topics(service.servers).require(service.topic).partitions == 1
+    assert Cluster(service.servers).topics.require(service.topic).partitions == 1

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from statestore.errors import CommitOutcomeUnknownError, MetastoreDegradedError
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.writer import TransactionalWriter
 from statestore.metastore.command_topic import CONFIG, CommandTopic, topic_name
 from statestore.metastore.metastore import Health
@@ -21,7 +21,7 @@ def test_c1_the_first_command_makes_the_topic_that_the_service_id_names(service:
     assert service.topic == topic_name(service.service_id) == f"_statestore-{service.service_id}_command_topic"
     done = service.submit(put("flights"))
     assert done.warnings == ()
-    topics = Topics(service.servers)
+    topics = Cluster(service.servers).topics
     topic = topics.describe([service.topic])[service.topic]
     assert (topic.partitions, topic.topic_id) == (1, done.view.topic_id)
     config = topics.topic_configs([service.topic])[service.topic]
@@ -36,7 +36,7 @@ def test_c1_settings_that_lose_commands_are_repaired_with_a_warning(service: Ser
     metastore.submit(put("flights"))
     broker.set_topic_config(service.servers, service.topic, retention_ms="1000", cleanup_policy="compact")
     assert metastore.view().health is Health.RUNNING
-    assert CommandTopic(service.servers, service.service_id).wrong_settings() == {  # reading repairs nothing
+    assert CommandTopic(Cluster(service.servers), service.service_id).wrong_settings() == {  # reading repairs nothing
         "retention.ms": "1000",
         "cleanup.policy": "compact",
     }
@@ -44,7 +44,7 @@ def test_c1_settings_that_lose_commands_are_repaired_with_a_warning(service: Ser
     (warning,) = done.warnings
     assert "retention.ms=1000" in warning
     assert "cleanup.policy=compact" in warning
-    assert CommandTopic(service.servers, service.service_id).wrong_settings() == {}
+    assert CommandTopic(Cluster(service.servers), service.service_id).wrong_settings() == {}
     assert metastore.submit(put("airports")).warnings == ()
 
 

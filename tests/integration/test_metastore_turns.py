@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from statestore import kill_switch
+from statestore.kafka.cluster import Cluster
 from statestore.metastore.command_topic import turns_topic_name
 from statestore.metastore.writer_turns import LONGEST_TURN_S, SILENT_S, Turns
 from tests.integration import broker
@@ -38,7 +39,7 @@ def _arrived(service: Service, count: int) -> None:
 @pytest.fixture
 def turns(service: Service) -> Callable[..., Turns]:
     """Makes the turns of the service, as each writer has them."""
-    return lambda **limits: Turns(service.servers, service.service_id, **limits)
+    return lambda **limits: Turns(Cluster(service.servers), service.service_id, **limits)
 
 
 def test_c20_writers_are_served_in_the_order_in_which_they_came(service: Service, turns: Callable[..., Turns]) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from statestore.config import Settings
 from statestore.errors import InputError
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.writer import TransactionalWriter
 from statestore.metastore.command_log import CommandLog
 from statestore.metastore.command_topic import CommandTopic
@@ -93,7 +94,7 @@ def test_a_submitted_command_is_seen_by_whoever_looks_next(service: Service) -> 
 
 
 def test_readers_fence_nobody(service: Service) -> None:
-    writer = TransactionalWriter(service.servers, f"statestore-metastore-{service.service_id}", 60)
+    writer = TransactionalWriter(Cluster(service.servers, 60), f"statestore-metastore-{service.service_id}")
     writer.init()
     writer.begin()
     key, value = rows(application("airports"), next_id=4)[0]

@@ -12,11 +12,10 @@ from demo.kafka import Kafka
 from demo.processes import Processes
 from statestore.changelog.reader import ChangelogReader
 from statestore.errors import StateStoreError
-from statestore.kafka.client import Admin
-from statestore.kafka.leaders import Leaders
+from statestore.kafka.cluster import Cluster
+from statestore.kafka.leaders import find_leaders
 from statestore.kafka.produce import ColumnProducer
 from statestore.kafka.reader import first_offset
-from statestore.kafka.topics import Topics
 from statestore.kafka.writer import AtLeastOnceWriter
 from statestore.model import TopicPartition
 from tests.integration.broker import unique
@@ -34,33 +33,33 @@ def creating_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def _asked_for_leader(servers: str, partition: TopicPartition) -> None:
-    Leaders(Admin(servers)).of([partition], _TIMEOUT_S)
+    find_leaders(Cluster(servers), [partition], _TIMEOUT_S)
 
 
 def _asked_for_ends(servers: str, partition: TopicPartition) -> None:
-    Topics(servers, _TIMEOUT_S).log_ranges([partition])
+    Cluster(servers, _TIMEOUT_S).topics.log_ranges([partition])
 
 
 def _truncated(servers: str, partition: TopicPartition) -> None:
-    Topics(servers, _TIMEOUT_S).delete_records({partition: 1})
+    Cluster(servers, _TIMEOUT_S).topics.delete_records({partition: 1})
 
 
 def _looked_into(servers: str, partition: TopicPartition) -> None:
-    first_offset(servers, partition, 0, 1, _TIMEOUT_S)
+    first_offset(Cluster(servers, _TIMEOUT_S), partition, 0, 1)
 
 
 def _read(servers: str, partition: TopicPartition) -> None:
-    with ChangelogReader(servers, partition, stall_timeout_s=_TIMEOUT_S) as reader:
+    with ChangelogReader(Cluster(servers, _TIMEOUT_S), partition) as reader:
         list(reader.read(0, 1))
 
 
 def _read_by_message(servers: str, partition: TopicPartition) -> None:
-    with ChangelogReader(servers, partition, stall_timeout_s=_TIMEOUT_S) as reader:
+    with ChangelogReader(Cluster(servers, _TIMEOUT_S), partition) as reader:
         list(reader.read_messages(0, 1))
 
 
 def _written(servers: str, partition: TopicPartition) -> None:
-    writer = AtLeastOnceWriter(servers, "test", _TIMEOUT_S)
+    writer = AtLeastOnceWriter(Cluster(servers, _TIMEOUT_S), "test")
     try:
         writer.begin()
         writer.produce(partition.topic, b"k", b"v", 1, partition.partition)
@@ -70,7 +69,7 @@ def _written(servers: str, partition: TopicPartition) -> None:
 
 
 def _written_in_columns(servers: str, partition: TopicPartition) -> None:
-    producer = ColumnProducer(servers, partition.topic, _TIMEOUT_S, 1_000_000)
+    producer = ColumnProducer(Cluster(servers, _TIMEOUT_S), partition.topic, 1_000_000)
     producer.produce(partition.partition, pa.array([b"k"]), pa.array([b"v"]), pa.array([1]).to_numpy())
     producer.flush()
 
@@ -94,6 +93,6 @@ def test_a_missing_topic_is_not_created_by_using_it(
     name = unique("missing")
     with suppress(StateStoreError):
         use(creating_broker, TopicPartition(name, 0))
-    topics = Topics(creating_broker)
+    topics = Cluster(creating_broker).topics
     topics.create(unique("other"), 1, {})
     assert name not in topics.names()

@@ -12,8 +12,8 @@ from statestore_jobs.planning import prepare
 from statestore.advice import Situation, Target, advice
 from statestore.changelog.topic_settings import OFFSETS_CONFIG
 from statestore.errors import TopicMismatchError
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.groups import GroupOffset, commit_offsets
-from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition, input_offsets_topic
 from statestore.reports import Advice, Status, VerifyRow
 from tests.integration import broker
@@ -47,7 +47,7 @@ def stopped(lost: Lost) -> TopicMismatchError:
     """Return the error with which the job `process` stops before its tasks."""
     entry = lost.command.catalogue.entry(lost.app.name)
     with pytest.raises(TopicMismatchError) as raised:
-        prepare(Topics(lost.app.servers, 60), lost.command.metastore, [entry], state_dir=lost.app.state_dir)
+        prepare(Cluster(lost.app.servers, 60).topics, lost.command.metastore, [entry], state_dir=lost.app.state_dir)
     return raised.value
 
 
@@ -79,7 +79,7 @@ def test_a_lost_changelog_has_one_next_step_everywhere_and_it_works(lost: Lost, 
     lost.lose(make_again=made_again)
     step = assert_everybody_says(lost, Situation.CHANGELOG_RECREATED if made_again else Situation.CHANGELOG_MISSING)
     if made_again:
-        now = Topics(lost.app.servers, 60).require(lost.app.changelog).topic_id
+        now = Cluster(lost.app.servers, 60).topics.require(lost.app.changelog).topic_id
         found = verified(lost)[0]
         assert (found.store_topic_id, found.topic_id) == (before, now)
         for text in (before, now):
@@ -159,7 +159,7 @@ def asked_of(application: Application, situation: Situation) -> Advice:
 def test_a_recreated_input_is_never_resumed_from_a_position_and_the_advised_offset_works(
     bootstrap_servers: str, tmp_path: Path
 ) -> None:
-    application, topics = Application(bootstrap_servers, tmp_path), Topics(bootstrap_servers, 60)
+    application, topics = Application(bootstrap_servers, tmp_path), Cluster(bootstrap_servers, 60).topics
     application.send(INPUT)
     before = topics.require(application.input).topic_id
     assert application.run(input_id=before).failure is None
@@ -184,8 +184,8 @@ def test_a_recreated_input_is_never_resumed_from_a_position_and_the_advised_offs
 def to_earliest(application: Application) -> None:
     """Do what `kafka-consumer-groups.sh --reset-offsets --to-earliest --execute` does: it is no part of the tests."""
     partition = TopicPartition(application.input, 0)
-    start = Topics(application.servers, 60).log_starts([partition])[partition].offset
-    commit_offsets(application.servers, application.name, {partition: GroupOffset(start)})
+    start = Cluster(application.servers, 60).topics.log_starts([partition])[partition].offset
+    commit_offsets(Cluster(application.servers), application.name, {partition: GroupOffset(start)})
 
 
 def forget_offsets(application: Application) -> None:

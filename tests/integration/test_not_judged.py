@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from statestore.cli.app import main
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.groups import GroupOffset, commit_offsets
-from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition
 from tests.integration.broker import create_topic, produce, unique
 
@@ -80,7 +80,7 @@ def test_a_topic_that_may_be_of_another_application_is_not_judged_until_the_user
     for name in (ODD, "totals"):
         assert command("partitions", "--acknowledge", name)[0] == 0
     read = TopicPartition(create_topic(bootstrap_servers, unique("read")), 0)
-    commit_offsets(bootstrap_servers, f"{application}-v2", {read: GroupOffset(0, "")})
+    commit_offsets(Cluster(bootstrap_servers), f"{application}-v2", {read: GroupOffset(0, "")})
     topic = create_topic(bootstrap_servers, f"{application}-v2-x-changelog")
     produce(bootstrap_servers, topic, [(b"a", b"1")])
 
@@ -115,7 +115,7 @@ def test_a_store_whose_changelog_is_empty_has_a_row(
     topic = create_topic(bootstrap_servers, f"{application}-idle-changelog", config=config)
     if cut:
         produce(bootstrap_servers, topic, [(b"a", b"1")])
-        Topics(bootstrap_servers).delete_records({TopicPartition(topic, 0): 1})
+        Cluster(bootstrap_servers).topics.delete_records({TopicPartition(topic, 0): 1})
     _, report = command("verify")
     assert ("idle", *expected, False) in statuses(report)
 

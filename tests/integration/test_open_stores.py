@@ -16,7 +16,7 @@ from statestore.definitions.store import StoreDefinition
 from statestore.discovery.applications import discover
 from statestore.errors import LockedError
 from statestore.formats.value_format import value_format
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.partition.rollback import RollbackSpec, roll_back
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import restore
@@ -70,7 +70,7 @@ def replaced(bootstrap_servers: str, tmp_path: Path) -> Application:
 @pytest.mark.parametrize("deleted", [(), ("LOCK",)], ids=["our locks deleted", "RocksDB's, too"])
 def test_nobody_touches_a_store_that_is_open_elsewhere(replaced: Application, deleted: tuple[str, ...]) -> None:
     spec = replaced.store_spec()
-    inode, topics = spec.live.stat().st_ino, Topics(replaced.servers, 60)
+    inode, topics = spec.live.stat().st_ino, Cluster(replaced.servers, 60).topics
     with held_open(replaced, *deleted):
         for depth in ("offsets", "scan", "deep"):
             row = verify(spec, VerifyOptions(depth=depth))  # type: ignore[arg-type]

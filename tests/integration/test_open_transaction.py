@@ -25,8 +25,9 @@ from kafka.protocol.producer import ProduceRequest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from statestore.kafka import open_transaction
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.open_transaction import OpenTransaction, advice, find_open_transaction
-from statestore.kafka.topics import LogRange, Topics
+from statestore.kafka.topics import LogRange
 from statestore.model import TopicPartition
 from tests.integration.support import Application
 
@@ -74,7 +75,7 @@ def write(producer: Producer, topic: str, partition: int = 0) -> None:
 
 def log_of(servers: str, partition: TopicPartition) -> LogRange:
     """Return the ends of a log."""
-    return Topics(servers).log_ranges([partition])[partition]
+    return Cluster(servers).topics.log_ranges([partition])[partition]
 
 
 @pytest.fixture
@@ -140,17 +141,17 @@ def test_of_several_open_transactions_the_one_that_holds_back_the_offset_is_foun
     write(first.producer, topic)
 
     start = log_of(bootstrap_servers, partition).last_stable
-    assert find_open_transaction(bootstrap_servers, partition, start, WAIT_S) == first.expected
+    assert find_open_transaction(Cluster(bootstrap_servers, WAIT_S), partition, start) == first.expected
     first.producer.commit_transaction(WAIT_S)
     later = wait_for(lambda: max(log_of(bootstrap_servers, partition).last_stable - start, 0), "the first to end")
-    assert find_open_transaction(bootstrap_servers, partition, start + later, WAIT_S) == second.expected
-    assert find_open_transaction(bootstrap_servers, TopicPartition(topic, 1), 0, WAIT_S) == elsewhere.expected
+    assert find_open_transaction(Cluster(bootstrap_servers, WAIT_S), partition, start + later) == second.expected
+    assert find_open_transaction(Cluster(bootstrap_servers, WAIT_S), TopicPartition(topic, 1), 0) == elsewhere.expected
 
 
 def test_a_transaction_that_its_coordinator_will_end_is_to_be_waited_for(bootstrap_servers: str) -> None:
     topic = create_topic(bootstrap_servers, unique("log"))
     _, expected = open_writer(bootstrap_servers, topic, 65_000)
-    assert advice(bootstrap_servers, TopicPartition(topic, 0), 0, WAIT_S) == (
+    assert advice(Cluster(bootstrap_servers, WAIT_S), TopicPartition(topic, 0), 0) == (
         f"it is of producer id {expected.producer_id}, epoch {expected.producer_epoch}, transactional id "
         f"{expected.transactional_id}; end that producer, or wait: Kafka aborts it at an age of 65 s"
     )
@@ -164,8 +165,8 @@ def test_a_transaction_that_no_coordinator_will_end_is_to_be_aborted(
     hanging = OpenTransaction(4_711_000, 3)
     hanging_write(topic, hanging, 0)
 
-    assert find_open_transaction(bootstrap_servers, partition, 0, WAIT_S) == hanging
-    assert advice(bootstrap_servers, partition, 0, WAIT_S) == (
+    assert find_open_transaction(Cluster(bootstrap_servers, WAIT_S), partition, 0) == hanging
+    assert advice(Cluster(bootstrap_servers, WAIT_S), partition, 0) == (
         "it is of producer id 4711000, epoch 3; no coordinator was found that will end it. If that producer is gone "
         f"and its timeout has passed, abort it: kafka-transactions.sh --bootstrap-server {bootstrap_servers} abort "
         f"--topic {topic} --partition 0 --start-offset 0. Kafka may have moved the group's input offset with it all "
@@ -173,7 +174,7 @@ def test_a_transaction_that_no_coordinator_will_end_is_to_be_aborted(
     )
     abort(bootstrap_servers, partition, hanging)
     wait_for(lambda: log_of(bootstrap_servers, partition) == LogRange(0, 2, 2, epoch=0), "the abort's marker")
-    assert find_open_transaction(bootstrap_servers, partition, 0, WAIT_S) is None
+    assert find_open_transaction(Cluster(bootstrap_servers, WAIT_S), partition, 0) is None
 
 
 def test_input_that_kafka_counted_with_a_transaction_that_it_forgot_can_be_processed_again(
@@ -188,7 +189,9 @@ def test_input_that_kafka_counted_with_a_transaction_that_it_forgot_can_be_proce
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": application.name})
     consumer.commit(offsets=[AskedOffset(application.input, 0, 4)], asynchronous=False)
     consumer.close()
-    assert "A transaction that hangs" in application.fails("OpenTransactionError", kafka_timeout_s=1)
+    assert "A transaction that hangs" in application.fails(
+        "OpenTransactionError", cluster=Cluster(bootstrap_servers, 1)
+    )
 
     abort(bootstrap_servers, changelog, hanging)
     wait_for(lambda: log_of(bootstrap_servers, changelog).last_stable == log_of(bootstrap_servers, changelog)[2], "end")
@@ -212,8 +215,10 @@ def test_a_producers_next_transaction_is_not_taken_for_the_one_that_hangs(
     producer.begin_transaction()
     write(producer, topic, 1)
 
-    assert find_open_transaction(bootstrap_servers, partition, end, WAIT_S) == expected._replace(timeout_ms=None)
-    assert find_open_transaction(bootstrap_servers, TopicPartition(topic, 1), 0, WAIT_S) == expected
+    assert find_open_transaction(Cluster(bootstrap_servers, WAIT_S), partition, end) == expected._replace(
+        timeout_ms=None
+    )
+    assert find_open_transaction(Cluster(bootstrap_servers, WAIT_S), TopicPartition(topic, 1), 0) == expected
 
 
 @pytest.mark.short_for(every=3)
@@ -222,8 +227,8 @@ def test_where_no_transaction_is_open_none_is_found(bootstrap_servers: str, topi
     if topic == "log":
         topic = create_topic(bootstrap_servers, unique("log"))
         open_writer(bootstrap_servers, topic, 60_000)
-    assert find_open_transaction(bootstrap_servers, TopicPartition(topic, 0), 1, WAIT_S) is None
-    assert advice(bootstrap_servers, TopicPartition(topic, 0), 1, WAIT_S) == (
+    assert find_open_transaction(Cluster(bootstrap_servers, WAIT_S), TopicPartition(topic, 0), 1) is None
+    assert advice(Cluster(bootstrap_servers, WAIT_S), TopicPartition(topic, 0), 1) == (
         "its producer could not be found; wait for its timeout, or look for it with kafka-transactions.sh"
     )
 
@@ -234,7 +239,7 @@ def test_brokers_that_do_not_answer_cost_no_more_than_the_deadline_and_leave_no_
         silent.listen()
         for servers in (NO_BROKER, f"127.0.0.1:{silent.getsockname()[1]}", "not:an:address"):
             started = time.monotonic()
-            assert find_open_transaction(servers, TopicPartition("log", 0), 0, 0.5) is None
+            assert find_open_transaction(Cluster(servers, 0.5), TopicPartition("log", 0), 0) is None
             assert time.monotonic() - started < 60
     wait_for(lambda: not [each for each in threading.enumerate() if "kafka-io" in each.name], "kafka-python to stop")
 
@@ -242,12 +247,12 @@ def test_brokers_that_do_not_answer_cost_no_more_than_the_deadline_and_leave_no_
 def test_what_was_found_by_the_deadline_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
 
-    def hang(servers: str, partition: TopicPartition, start: int, timeout_s: float, found: list[Any]) -> None:
+    def hang(cluster: Cluster, partition: TopicPartition, start: int, found: list[Any]) -> None:
         found.append(OpenTransaction(7, 1))
         released.wait(WAIT_S)
 
     monkeypatch.setattr(open_transaction, "_ask", hang)
     started = time.monotonic()
-    assert find_open_transaction(NO_BROKER, TopicPartition("log", 0), 0, 0.2) == OpenTransaction(7, 1)
+    assert find_open_transaction(Cluster(NO_BROKER, 0.2), TopicPartition("log", 0), 0) == OpenTransaction(7, 1)
     assert time.monotonic() - started < WAIT_S / 2
     released.set()

@@ -11,8 +11,8 @@ from statestore_jobs.planning import prepare
 
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, InvalidCommandError, LockedError, StateStoreError
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.partitioner import partition_of
-from statestore.kafka.topics import Topics
 from statestore.metastore.apply import plan_definitions
 from statestore.metastore.dropping import drop_store
 from statestore.partition.quarantine import waits_for_a_person
@@ -40,7 +40,7 @@ class Overwritable:
         self.first = self.app.definition
         self.write = Overwriting(servers, unique("service"), self.app.name, STORE, self.app.state_dir, ROWS)
         register(servers, self.first, service_id=self.write.service_id)
-        self.topics = Topics(servers, 60)
+        self.topics = Cluster(servers, 60).topics
         if processed:
             self.process()
 

@@ -8,7 +8,7 @@ import pytest
 
 from statestore.changelog.topic_settings import changelog_config
 from statestore.errors import InputError
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.model import StoreFormat
 from statestore.reports import Status
 from statestore.rewrite.version_rows import as_records, version_records
@@ -80,7 +80,7 @@ class Versions:
         assert self.now() == changelog
         assert sorted(self.found(), key=str) == sorted(GIVEN, key=str)
         assert self.app.verify("deep").status is Status.OK
-        config = Topics(self.app.servers, 60).topic_configs([changelog])[changelog]
+        config = Cluster(self.app.servers, 60).topics.topic_configs([changelog])[changelog]
         assert {key: config[key] for key in changelog_config(VERSIONED)} == changelog_config(VERSIONED)
 
 

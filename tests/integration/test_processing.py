@@ -21,8 +21,8 @@ from statestore.definitions.aggregation import AggregationDefinition, Sessions, 
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import CommitOutcomeUnknownError, InputError, TopicMismatchError
 from statestore.formats import commit_metadata
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.groups import GroupOffset, commit_offsets, committed_offsets
-from statestore.kafka.topics import Topics
 from statestore.kafka.writer import TransactionalWriter
 from statestore.metastore.metastore import Metastore
 from statestore.model import StoreFormat, TopicPartition
@@ -212,7 +212,7 @@ def test_a_poison_record_goes_to_the_dead_letter_topic_and_leaves_nothing_else(
 
 def _prepare(metastore: Metastore, application: Application) -> None:
     entry = metastore.view().catalogue.entry(application.name)
-    prepare(Topics(application.servers, 10), metastore, [entry])
+    prepare(Cluster(application.servers, 10).topics, metastore, [entry])
 
 
 # -- bad input ----------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def test_r10_another_number_of_partitions_is_refused_with_what_to_do(bootstrap_s
 
 def test_a_missing_output_topic_is_refused(bootstrap_servers: str, tmp_path: Path) -> None:
     application = Application(bootstrap_servers, tmp_path).extend(dead_letter_topic="nowhere")
-    metastore = Metastore(bootstrap_servers, unique("service"))
+    metastore = Metastore(Cluster(bootstrap_servers), unique("service"))
     put(metastore, application.definition, {application.input: 1})
     with pytest.raises(TopicMismatchError, match="topic nowhere does not exist"):
         _prepare(metastore, application)
@@ -373,7 +373,7 @@ class Regrouping:
     """An application whose first tasks only send records to the tasks behind."""
 
     def __init__(self, command: CatalogueCommand, directory: Path, **fields: Any) -> None:
-        self.topics = Topics(command.servers, 60)
+        self.topics = Cluster(command.servers, 60).topics
         self.servers = command.servers
         self.definition = command.applied(
             **{"processor": None, "stores": [], "aggregations": [REGROUPED], "partitions": 1, **fields}
@@ -427,17 +427,23 @@ def test_r17_a_task_that_regroups_and_has_no_state_does_not_send_its_input_again
         application.lose_offsets()
     else:
         input_topic = application.definition.input_topic
-        kept = {at: found for at, found in committed_offsets(command.servers, name).items() if at.topic != input_topic}
+        kept = {
+            at: found
+            for at, found in committed_offsets(Cluster(command.servers), name).items()
+            if at.topic != input_topic
+        }
         assert kept
         application.lose_offsets()
-        commit_offsets(command.servers, name, kept)
+        commit_offsets(Cluster(command.servers), name, kept)
     sent = application.sent()
     application.send([(b"d", b"1")])
     (row,) = application.run(0)
     assert row.failure is not None
     assert row.failure.kind == "InputOffsetError"
     assert application.sent() == sent
-    commit_offsets(command.servers, name, {TopicPartition(application.definition.input_topic, 0): GroupOffset(3)})
+    commit_offsets(
+        Cluster(command.servers), name, {TopicPartition(application.definition.input_topic, 0): GroupOffset(3)}
+    )
     (row,) = application.run(0)
     assert (row.failure, row.records_in) == (None, 1)
 

@@ -11,6 +11,7 @@ import pytest
 
 from statestore.errors import InputError, TopicMismatchError
 from statestore.kafka import produce
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.connection import ConnectionLostError
 from statestore.kafka.produce import ColumnProducer
 from statestore.kafka.reader import is_compressed
@@ -55,7 +56,7 @@ def topic(bootstrap_servers: str) -> str:
 def test_records_arrive_once_in_their_order_also_if_an_answer_is_lost(
     bootstrap_servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    producer = ColumnProducer(bootstrap_servers, topic, 30, 50_000)
+    producer = ColumnProducer(Cluster(bootstrap_servers, 30), topic, 50_000)
     first, second, third = drawn(1, 1_200), drawn(2, 700), drawn(3, 300)
     send(producer, 0, first)
     send(producer, 1, second)
@@ -81,19 +82,19 @@ def test_records_arrive_once_in_their_order_also_if_an_answer_is_lost(
 def test_records_are_compressed_where_that_makes_them_smaller(
     bootstrap_servers: str, topic: str, compress: bool, smaller: bool
 ) -> None:
-    producer = ColumnProducer(bootstrap_servers, topic, 30, 50_000, compress=compress)
+    producer = ColumnProducer(Cluster(bootstrap_servers, 30), topic, 50_000, compress=compress)
     source = random.Random(4)
     values = [bytes(200) if smaller else source.randbytes(200) for _ in range(500)]
     sent: list[Sent] = [(b"key", value, T0) for value in values]
     send(producer, 0, sent)
     producer.flush()
     assert read(bootstrap_servers, topic, 0) == sent
-    assert is_compressed(bootstrap_servers, TopicPartition(topic, 0), 0, 500, 30) is (compress and smaller)
+    assert is_compressed(Cluster(bootstrap_servers, 30), TopicPartition(topic, 0), 0, 500) is (compress and smaller)
 
 
 def test_a_record_is_taken_that_only_its_end_makes_small_enough(bootstrap_servers: str) -> None:
     topic = broker.create_topic(bootstrap_servers, broker.unique("columns"), 1, {"max.message.bytes": "100000"})
-    producer = ColumnProducer(bootstrap_servers, topic, 30, 100_000)
+    producer = ColumnProducer(Cluster(bootstrap_servers, 30), topic, 100_000)
     sent: list[Sent] = [(b"key", random.Random(5).randbytes(70_000) + bytes(100_000), T0)]
     send(producer, 0, sent)
     producer.flush()
@@ -101,11 +102,11 @@ def test_a_record_is_taken_that_only_its_end_makes_small_enough(bootstrap_server
 
 
 def test_a_log_without_records_does_not_tell_whether_they_are_compressed(bootstrap_servers: str, topic: str) -> None:
-    assert is_compressed(bootstrap_servers, TopicPartition(topic, 0), 0, 0, 30) is None
+    assert is_compressed(Cluster(bootstrap_servers, 30), TopicPartition(topic, 0), 0, 0) is None
 
 
 def test_a_record_that_its_topic_does_not_take_is_named(bootstrap_servers: str, topic: str) -> None:
-    producer = ColumnProducer(bootstrap_servers, topic, 30, 50_000)
+    producer = ColumnProducer(Cluster(bootstrap_servers, 30), topic, 50_000)
     send(producer, 0, [(b"small", b"1", T0)])
     send(producer, 1, [(b"the key", random.Random(1).randbytes(90_000), T0)])
     with pytest.raises(InputError, match=r"a record of .* b'the key', is larger .* max.message.bytes is 50000"):
@@ -113,7 +114,7 @@ def test_a_record_that_its_topic_does_not_take_is_named(bootstrap_servers: str, 
 
 
 def test_a_topic_that_does_not_exist_is_named(bootstrap_servers: str) -> None:
-    producer = ColumnProducer(bootstrap_servers, broker.unique("missing"), 0.5, 50_000)
+    producer = ColumnProducer(Cluster(bootstrap_servers, 0.5), broker.unique("missing"), 50_000)
     send(producer, 0, [(b"key", b"1", T0)])
     with pytest.raises(TopicMismatchError, match="missing-"):
         producer.flush()

@@ -8,7 +8,6 @@ import pytest
 
 from statestore.bulk.routing import routing_of
 from statestore.formats.offsets import COLUMN_FAMILY, STATUS_CLOSED, STATUS_OPEN
-from statestore.kafka.topics import Topics
 from statestore.partition.quarantine import waits_for_a_person
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import restore
@@ -34,7 +33,7 @@ PROVABLE = [
 def proof_of(spec: StorePartitionSpec) -> Proof:
     """Prove the closed live store against its log as it is now."""
     assert is_provable(spec)
-    log = Topics(spec.bootstrap_servers, 60).log_ranges([spec.partition])[spec.partition]
+    log = spec.cluster.topics.log_ranges([spec.partition])[spec.partition]
     found = prove(spec, databases(spec), log, VerifyOptions())
     assert found is not None
     return found
@@ -195,7 +194,7 @@ def test_keys_that_only_the_log_has_are_counted_in_the_memory_of_a_proof(
     application = logged(bootstrap_servers, tmp_path, store, [*rows, (b"k", b"v")])
     application.restore("full")
     spec = application.store_spec()
-    log = Topics(spec.bootstrap_servers, 60).log_ranges([spec.partition])[spec.partition]
+    log = spec.cluster.topics.log_ranges([spec.partition])[spec.partition]
     small = VerifyOptions("deep", run_bytes=20_000)  # the memory of about 1,000 keys
     assert prove(spec, databases(spec), log, small, most_passes=2) is None
     found = prove(spec, databases(spec), log, small)

@@ -21,7 +21,6 @@ from statestore.formats.versioned_row import (
     row_key,
     segment_of,
 )
-from statestore.kafka.topics import Topics
 from statestore.reports import Action, Status
 from statestore.statedir.seal import break_seal
 from statestore.stores.rocksdb import RocksDB
@@ -59,7 +58,7 @@ def committed_of(application: Application) -> int:
 
 def proof_of(application: Application, claim: int | None = None) -> Proof:
     spec = application.store_spec()
-    log = Topics(spec.bootstrap_servers, 60).log_ranges([spec.partition])[spec.partition]
+    log = spec.cluster.topics.log_ranges([spec.partition])[spec.partition]
     found = prove(spec, databases(spec), log, VerifyOptions(), claim=claim)
     assert found is not None
     return found

@@ -6,6 +6,7 @@ import numba  # noqa: F401  # with it loaded, the reader fetches and decodes als
 import pytest
 from confluent_kafka import Producer
 
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.reader import LogReader
 from statestore.kafka.record_headers import with_headers
 from statestore.model import TopicPartition
@@ -31,7 +32,7 @@ def test_records_come_with_their_headers_however_they_are_read(bootstrap_servers
         producer.produce(topic, value, b"k%d" % number, 0, timestamp=T0 + number, headers=HEADERS[number % 5])
     assert producer.flush(WAIT_S) == 0
     where = TopicPartition(topic, 0)
-    with LogReader(bootstrap_servers, where) as reader:
+    with LogReader(Cluster(bootstrap_servers), where) as reader:
         fetched = [
             record
             for batch in reader.read_records(0, 50)

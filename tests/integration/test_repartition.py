@@ -16,9 +16,9 @@ from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.partitions import store_partition_specs
 from statestore.errors import InputError, TopicMismatchError
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.groups import GroupOffset, commit_offsets, committed_offsets
 from statestore.kafka.partitioner import partition_of
-from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition, input_offsets_topic
 from statestore.recovery.as_of import point_range
 from statestore.recovery.restore import restore
@@ -63,7 +63,12 @@ class Counting(Application):
         """What nobody but the application itself may change."""
         logs = [consume(self.servers, self.changelog, task) for task in range(self.partitions)]
         files = {path: path.stat().st_mtime_ns for path in (self.state_dir / self.name).rglob("*.sst")}
-        return Topics(self.servers, 60).find(self.changelog), logs, files, committed_offsets(self.servers, self.name)
+        return (
+            Cluster(self.servers, 60).topics.find(self.changelog),
+            logs,
+            files,
+            committed_offsets(Cluster(self.servers), self.name),
+        )
 
     def statuses(self) -> set[Status]:
         return {verify(self.store_spec(task), VerifyOptions("deep")).status for task in range(self.partitions)}
@@ -112,8 +117,8 @@ class Two:
 
     def made(self) -> Any:
         """What there is of the second: the id of its changelog, and its group's offsets."""
-        topic = Topics(self.target.servers, 60).find(self.target.changelog)
-        return topic, committed_offsets(self.target.servers, self.target.name)
+        topic = Cluster(self.target.servers, 60).topics.find(self.target.changelog)
+        return topic, committed_offsets(Cluster(self.target.servers), self.target.name)
 
     def die(self, point: str) -> None:
         """Begin it, in a process that is killed at a point."""
@@ -122,7 +127,7 @@ class Two:
     def prepare_target(self) -> None:
         """Prepare a run of the process job, which must know the topics."""
         entry = self.command.catalogue.entry(self.target.name)
-        prepare(Topics(self.target.servers, 60), self.command.metastore, [entry])
+        prepare(Cluster(self.target.servers, 60).topics, self.command.metastore, [entry])
 
     def assert_whole(self, rows: list[dict[bytes, Any]]) -> None:
         """The second has the rows, each in its partition; changelogs, catalogue and group fit, and nothing is left."""
@@ -137,7 +142,9 @@ class Two:
         assert [fold(log) for log in logs] == expected
         assert target.statuses() <= {Status.OK, Status.EMPTY}
         entry = self.command.catalogue.entry(target.name)
-        assert (entry.topics or {})[target.changelog] == Topics(target.servers, 60).require(target.changelog).topic_id
+        assert (entry.topics or {})[target.changelog] == Cluster(target.servers, 60).topics.require(
+            target.changelog
+        ).topic_id
         own = target.store_spec().paths.own_dir.parent
         assert not [*own.glob("*.json"), *own.glob("*/swap-*"), *own.glob("*/staging"), *own.glob("*/runs/*")]
         self.prepare_target()
@@ -174,7 +181,9 @@ def test_an_application_with_other_partitions_has_the_rows_and_counts_on(two: Tw
     for task, found in enumerate(two.target.all_rows()):
         with pytest.raises(InputError, match=f"A rewrite wrote the offsets 0 to {len(found) - 1} as the rows"):
             point_range(two.target.store_spec(task), AsOf(offset=0))
-    assert {where.topic for where in committed_offsets(two.target.servers, two.target.name)} == {two.target.input}
+    assert {where.topic for where in committed_offsets(Cluster(two.target.servers), two.target.name)} == {
+        two.target.input
+    }
     two.assert_counts_on(rows)
 
 
@@ -212,7 +221,9 @@ def test_a_copy_goes_on_in_the_same_input_with_what_was_not_processed_yet(
     rows = two.source.all_rows()
     two.repartition("--yes")
     two.assert_whole(rows)
-    assert committed_offsets(command.servers, two.target.name) == committed_offsets(command.servers, two.source.name)
+    assert committed_offsets(Cluster(command.servers), two.target.name) == committed_offsets(
+        Cluster(command.servers), two.source.name
+    )
     two.target.run_all()
     assert {int(row.value) for of in two.target.all_rows() for row in of.values()} == {2}
 
@@ -290,7 +301,7 @@ def _make_a_store(two: Two) -> None:
 
 
 def _commit_elsewhere(two: Two) -> None:
-    commit_offsets(two.target.servers, two.target.name, {TopicPartition(two.target.input, 0): GroupOffset(0)})
+    commit_offsets(Cluster(two.target.servers), two.target.name, {TopicPartition(two.target.input, 0): GroupOffset(0)})
 
 
 REFUSALS: dict[str, tuple[Callable[[Two], object], str]] = {
@@ -425,7 +436,7 @@ def test_a_kill_at_any_step_leaves_the_first_as_it_was_and_the_second_unusable_u
 
 def assert_unusable(two: Two) -> None:
     """Nobody opens a task of the second; without the journal, as on another machine, the catalogue keeps it out."""
-    if Topics(two.target.servers, 60).find(two.target.changelog) is not None:
+    if Cluster(two.target.servers, 60).topics.find(two.target.changelog) is not None:
         assert "is being made by `statestore rewrite`" in two.target.fails("LockedError")
     assert verify(two.target.store_spec(1)).status is Status.LOCKED
     failed = restore(two.target.restore_spec()).failure
@@ -511,7 +522,7 @@ def test_a_half_written_topic_that_somebody_has_written_to_is_not_removed(two: T
 def test_stores_behind_repartition_topics_go_along_with_numbers_of_their_own(
     command: CatalogueCommand, tmp_path: Path
 ) -> None:
-    topics = Topics(command.servers, 60)
+    topics = Cluster(command.servers, 60).topics
 
     def regrouped(partitions: int, behind: int) -> ApplicationDefinition:
         aggregation = {
@@ -540,7 +551,7 @@ def test_stores_behind_repartition_topics_go_along_with_numbers_of_their_own(
             )
 
     def rows(definition: ApplicationDefinition) -> dict[str, dict[bytes, bytes]]:
-        specs = store_partition_specs(Where(command.servers, command.state_dir), topics, [definition])
+        specs = store_partition_specs(Where(Cluster(command.servers), command.state_dir), topics, [definition])
         found: dict[str, dict[bytes, bytes]] = {}
         for spec in specs:
             of = stored(spec, spec.live)

@@ -11,8 +11,8 @@ from confluent_kafka import Producer
 
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.partitioner import partition_of
-from statestore.kafka.topics import Topics
 from statestore.model import StoreFormat, TaskId
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore import restore
@@ -115,7 +115,9 @@ def test_every_kind_has_the_rows_that_its_divided_changelog_gives(
         status = verify(store, VerifyOptions("deep"))
         assert (status.status, status.detail) in ((Status.OK, ""), (Status.EMPTY, ""))
     assert [stored(store, store.live) for store in old.stores] == kept
-    config = Topics(bootstrap_servers, 60).topic_configs([f"{name}-{STORE}-changelog"])[f"{name}-{STORE}-changelog"]
+    config = Cluster(bootstrap_servers, 60).topics.topic_configs([f"{name}-{STORE}-changelog"])[
+        f"{name}-{STORE}-changelog"
+    ]
     assert config["cleanup.policy"] == "compact"  # as the tests' own changelogs have it, whatever the kind
 
 

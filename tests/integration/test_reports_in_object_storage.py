@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from statestore.errors import ArchiveUnavailableError, MetastoreDegradedError
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.metastore.metastore import Health
 from statestore.objects.path import ObjectPath, listing, write_whole
 from statestore.recovery import report_cleanup
@@ -156,7 +156,7 @@ def test_every_command_is_in_the_backup_and_a_lost_or_older_one_gets_what_it_lac
 
 @pytest.mark.long
 def test_a_topic_that_was_deleted_is_made_anew_from_the_backup(service: Service) -> None:
-    Topics(service.servers).delete(service.topic)
+    Cluster(service.servers).topics.delete(service.topic)
     metastore = service.metastore()
     view = metastore.view()
     assert (view.health, names(view.catalogue)) == (Health.DEGRADED, ["flights", "weather"])

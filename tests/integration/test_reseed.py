@@ -16,8 +16,8 @@ from statestore.cli import output
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, TopicMismatchError
 from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.partitioner import partition_of
-from statestore.kafka.topics import Topics
 from statestore.metastore.commands import RecordTopics
 from statestore.partition.quarantine import waits_for_a_person
 from statestore.recovery.as_of import point_range
@@ -75,7 +75,7 @@ class Lost:
 
     def found(self) -> Any:
         """What a refusal must leave as it is: the topic, what is in it, and the files of the stores."""
-        topics, changelog = Topics(self.app.servers, 60), self.app.changelog
+        topics, changelog = Cluster(self.app.servers, 60).topics, self.app.changelog
         topic = topics.find(changelog)
         ends = [consume(self.app.servers, changelog, task)[1] for task in self.tasks] if topic else []
         files = {path: path.stat().st_mtime_ns for path in self.app.state_dir.rglob("*.sst")}
@@ -84,7 +84,7 @@ class Lost:
     def prepare(self) -> None:
         """Prepare a run of the process job, which must know the topics."""
         entry = self.command.catalogue.entry(self.app.name)
-        prepare(Topics(self.app.servers, 60), self.command.metastore, [entry])
+        prepare(Cluster(self.app.servers, 60).topics, self.command.metastore, [entry])
 
     def die(self, point: str) -> None:
         """Begin one, in a process that is killed at a point."""
@@ -110,7 +110,7 @@ class Lost:
         assert self.rows() == rows
         assert [fold(consume(self.app.servers, self.app.changelog, task)[0]) for task in self.tasks] == rows
         assert self.statuses() == {Status.OK}
-        assert self.recorded == Topics(self.app.servers, 60).require(self.app.changelog).topic_id
+        assert self.recorded == Cluster(self.app.servers, 60).topics.require(self.app.changelog).topic_id
         own = self.app.store_spec().paths.own_dir.parent
         assert not [*own.glob("reseed-*"), *own.glob("*/swap-*"), *own.glob("*/staging"), *own.glob("*/runs/*")]
 
@@ -155,10 +155,10 @@ def test_an_empty_topic_is_made_again_with_its_own_settings_and_old_stores_wait_
     lost.lose()
     made = {"max.message.bytes": "900000", "cleanup.policy": "delete"}
     broker.create_topic(lost.app.servers, lost.app.changelog, 2, made)
-    empty = Topics(lost.app.servers, 60).require(lost.app.changelog).topic_id
+    empty = Cluster(lost.app.servers, 60).topics.require(lost.app.changelog).topic_id
     done = lost.reseed("--yes")
     lost.assert_whole(rows)
-    topics = Topics(lost.app.servers, 60)
+    topics = Cluster(lost.app.servers, 60).topics
     assert topics.require(lost.app.changelog).topic_id != empty
     config = topics.topic_configs([lost.app.changelog])[lost.app.changelog]
     assert (config["max.message.bytes"], config["cleanup.policy"]) == ("900000", "compact")
@@ -358,7 +358,7 @@ def test_a_kill_at_any_step_leaves_the_stores_or_their_replacements_and_it_is_ru
     rows = lost.rows()
     lost.lose(make_again=True)
     lost.die(point)
-    topic = Topics(lost.app.servers, 60).find(lost.app.changelog)
+    topic = Cluster(lost.app.servers, 60).topics.find(lost.app.changelog)
     adopted = topic is not None and lost.recorded == topic.topic_id
     assert adopted == (point in ("rewrite, adopted", "rewrite, settings made"))
     assert lost.statuses() <= {Status.REPLACED, Status.OK}
@@ -383,7 +383,7 @@ def test_a_topic_that_somebody_took_while_it_was_half_written_is_not_removed(los
     if taken == "written to":
         broker.produce(lost.app.servers, lost.app.changelog, [(b"new", b"1")] * 40, 1)
     else:
-        topic = Topics(lost.app.servers, 60).require(lost.app.changelog)
+        topic = Cluster(lost.app.servers, 60).topics.require(lost.app.changelog)
         taken_as = {topic.name: topic.topic_id}
         lost.command.metastore.submit(lambda _: RecordTopics(application=lost.app.name, topics=taken_as))
     assert "was left half written by an earlier attempt" in lost.refused()

@@ -14,7 +14,7 @@ from statestore.archive.snapshots import history
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import DiskSpaceError, InputError
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.model import StoreFormat
 from statestore.partition.advice import reseed_refused
 from statestore.partition.spec import StorePartitionSpec
@@ -111,7 +111,7 @@ def test_every_kind_has_its_rows_again(bootstrap_servers: str, tmp_path: Path, k
     assert deep(as_kind(application.store_spec(), definition)) == (Status.OK, "")
     restored(application, definition, "again")
     assert stored(store, store.live) == before
-    config = Topics(application.servers, 60).topic_configs([application.changelog])[application.changelog]
+    config = Cluster(application.servers, 60).topics.topic_configs([application.changelog])[application.changelog]
     assert config["cleanup.policy"] == ("compact,delete" if definition.retention_ms else "compact")
 
 
@@ -174,7 +174,7 @@ def test_a_disk_that_is_full_meanwhile_leaves_the_store_and_no_topic(
             reseeded([store])
         monkeypatch.undo()
         (disk / "filler").unlink()
-        assert Topics(application.servers, 60).find(application.changelog) is None
+        assert Cluster(application.servers, 60).topics.find(application.changelog) is None
         assert stored(store, store.live) == before
         own = store.paths.own_dir
         assert not [*own.parent.glob("reseed-*"), *own.glob("staging"), *own.glob("runs/*")]

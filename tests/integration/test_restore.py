@@ -16,6 +16,7 @@ from demo.damage import delete_directory, flip_bit, move_beyond
 from statestore.bulk.runs import Runs
 from statestore.definitions.store import StoreDefinition
 from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.kafka.cluster import Cluster
 from statestore.partition.quarantine import waits_for_a_person
 from statestore.recovery import disk_space, full, tail
 from statestore.recovery.restore import restore
@@ -329,7 +330,7 @@ def test_no_broker_is_a_failure_that_may_be_retried_and_changes_nothing(whole: A
     flip_bit(whole.live)
     inode = whole.live.stat().st_ino
     spec = whole.restore_spec()
-    unreachable = spec.store.model_copy(update={"bootstrap_servers": NO_BROKER, "kafka_timeout_s": 1})
+    unreachable = spec.store.model_copy(update={"cluster": Cluster(NO_BROKER, 1)})
     row = restore(spec._replace(store=unreachable))
     assert (row.outcome, row.failure.kind, row.failure.retriable) == ("failed", "KafkaUnavailableError", True)
     assert whole.live.stat().st_ino == inode

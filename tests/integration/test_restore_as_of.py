@@ -13,6 +13,7 @@ from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError
 from statestore.formats import window_key
 from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.kafka.cluster import Cluster
 from statestore.progress.files import ProgressFile
 from statestore.recovery import restore as restoring
 from statestore.recovery.as_of import claim_target, point_range
@@ -282,7 +283,9 @@ def test_r5_the_consumer_groups_offsets_do_not_matter(application: Application, 
     for next_offset in (None, 0, 12):
         if next_offset is not None:
             commit_offsets(
-                application.servers, application.name, {application.store_spec().partition: GroupOffset(next_offset)}
+                Cluster(application.servers),
+                application.name,
+                {application.store_spec().partition: GroupOffset(next_offset)},
             )
         shutil.rmtree(application.state_dir, ignore_errors=True)
         assert application.restore().records == 12

@@ -21,6 +21,7 @@ from statestore.archive.cleanup import DAY_MS, Retention
 from statestore.archive.documents import to_document
 from statestore.archive.layout import BLOBS, build_directory
 from statestore.formats.position import encode
+from statestore.kafka.cluster import Cluster
 from statestore.model import TopicPartition
 from statestore.partition.archived import look_into_archive
 from statestore.recovery.archive_cleanup import ArchiveCleanup, clean_archive
@@ -544,7 +545,7 @@ def test_what_a_killed_restore_has_left_is_cleaned_up_after_the_grace_period(win
 
     def clean(grace_ms: int, *, dry_run: bool = False) -> ArchiveCleanup:
         retention = Retention(3, 0, grace_ms)
-        return clean_archive(windows.archive, windows.servers, 60, retention, dry_run=dry_run)
+        return clean_archive(windows.archive, Cluster(windows.servers, 60), retention, dry_run=dry_run)
 
     assert clean(DAY_MS).builds == ()
     found = clean(0, dry_run=True)

@@ -40,8 +40,8 @@ def replayed(store: StorePartitionSpec, directory: Path) -> dict[bytes, bytes]:
     elsewhere = store.model_copy(update={"state_dir": directory})
     opened = build_store(store.store)
     opened.init(elsewhere.context())
-    with ChangelogReader(store.bootstrap_servers, store.partition) as reader:
-        replay(opened, reader, 0, broker.consume(store.bootstrap_servers, store.partition.topic)[1])
+    with ChangelogReader(store.cluster, store.partition) as reader:
+        replay(opened, reader, 0, broker.consume(store.cluster.servers, store.partition.topic)[1])
     opened.close()
     return stored(store, elsewhere.live)
 
@@ -136,7 +136,7 @@ def test_a_restored_store_is_opened_and_written_like_any_other(
     opened.init(store.context())
     assert opened.committed_offset(store.partition) == 99
     broker.transaction(application.servers, application.changelog, changes(definition, 60, 2, minute=11))
-    with ChangelogReader(store.bootstrap_servers, store.partition) as reader:
+    with ChangelogReader(store.cluster, store.partition) as reader:
         replay(opened, reader, 100, 161)
     opened.close()
     assert stored(store, store.live) == replayed(store, tmp_path / "replayed")

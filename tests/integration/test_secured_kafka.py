@@ -17,6 +17,7 @@ from demo.processes import Processes
 from statestore.changelog.epochs import Continuity, LogEnd, compare_ends, last_epochs
 from statestore.kafka import record_kernels  # noqa: F401  # else short ranges are read through librdkafka
 from statestore.kafka.client import client_config
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.open_transaction import find_open_transaction
 from statestore.kafka.secure_connection import can_fetch, connect
 from statestore.model import TopicPartition
@@ -62,8 +63,8 @@ def application(secured: SecuredBroker, tmp_path: Path) -> Application:
 def live_through(application: Application, path: Path, configuration: dict[str, object]) -> None:
     """Process, lose the store, restore it and compare it with its log, all with a client configuration."""
     servers = configuration["bootstrap.servers"]
-    task, store = (make(bootstrap_servers=servers) for make in (application.task_spec, application.store_spec))
-    planned = application.restore_spec("full", bootstrap_servers=servers)
+    task, store = (make(cluster=Cluster(servers, 60)) for make in (application.task_spec, application.store_spec))
+    planned = application.restore_spec("full", cluster=Cluster(servers, 60))
     with configured(path, configuration):
         assert run_task(task).failure is None
     settle(application.servers, application.output, application.changelog)
@@ -173,7 +174,7 @@ def test_the_transaction_that_holds_back_a_log_is_found(way: str, secured: Secur
     topic = create_topic(secured.plain_servers, unique("open"))
     producer = transaction(secured.plain_servers, topic, [(b"a", b"1")], end="open", timestamp=T0)
     with configured(tmp_path / "client.json", secured.configuration(*WAYS[way])) as servers:
-        found = find_open_transaction(servers, TopicPartition(topic, 0), 0, 30)
+        found = find_open_transaction(Cluster(servers, 30), TopicPartition(topic, 0), 0)
     producer.abort_transaction(30)
     assert found.transactional_id is not None
 
@@ -187,10 +188,10 @@ def test_leader_epochs_are_asked_for_where_one_must_show_a_password(secured: Sec
     del theirs["ssl.ca.location"]
     for configuration, whole in ((ours, Continuity.INTACT), (theirs, Continuity.UNKNOWN)):
         with configured(tmp_path / "client.json", configuration) as servers:
-            seen = last_epochs(servers, {log: LogEnd(2, 0)}, 60)
-            assert compare_ends(servers, seen, 60)[log].continuity is whole
+            seen = last_epochs(Cluster(servers, 60), {log: LogEnd(2, 0)})
+            assert compare_ends(Cluster(servers, 60), seen)[log].continuity is whole
             beyond = {log: LogEnd(3, 0)}
-            assert compare_ends(servers, beyond, 60)[log][:2] == (Continuity.CUT, 2)
+            assert compare_ends(Cluster(servers, 60), beyond)[log][:2] == (Continuity.CUT, 2)
 
 
 _IN_TASK = """

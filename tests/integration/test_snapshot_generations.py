@@ -12,6 +12,7 @@ from statestore.archive.cleanup import Retention, mark
 from statestore.archive.grown_from import beginning
 from statestore.archive.snapshots import history, mark_suspect, read_manifest
 from statestore.durable import write_durably
+from statestore.kafka.cluster import Cluster
 from statestore.partition import snapshots as publication
 from statestore.partition.generations import superseded
 from statestore.partition.rollback import RollbackSpec, roll_back
@@ -280,7 +281,7 @@ def test_clean_up_keeps_what_a_person_had_put_back_before_a_rebuild_from_the_log
         assert snapshot_from_log(SnapshotSpec(spec, "first", TINY_RUN, tmp_path, accept_loss=True)).failure is None
     (newest,) = archived.snapshots()
     assert newest.startswith("00000002-")
-    clean_archive(archived.archive, archived.servers, 60, Retention(1, 0, 0), dry_run=False)
+    clean_archive(archived.archive, Cluster(archived.servers, 60), Retention(1, 0, 0), dry_run=False)
     (directory,) = archived.directories()
     assert [str(found.name) for found in history(archived.objects, directory).snapshots] == [newest, chosen]
 

@@ -13,7 +13,7 @@ from statestore.archive.selection import SnapshotChoice, chosen_snapshots
 from statestore.archive.snapshots import mark_suspect
 from statestore.changelog import brokers_clock
 from statestore.discovery.archived import opened_snapshot
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.model import TopicPartition
 from statestore.reports import SnapshotSetRow
 from statestore.tasks.offset_refresh import REFRESH_MS, refresh_offsets
@@ -29,7 +29,7 @@ class WithSets(Archived):
     def run_all(self, **changes: object) -> SnapshotSetRow | None:
         """Run all tasks, and write the set of the run."""
         rows = [self.run(partition, **changes) for partition in range(self.partitions)]
-        return set_after_run(self.definition, rows, self.archive, self.servers, 60)
+        return set_after_run(self.definition, rows, self.archive, Cluster(self.servers, 60))
 
     def known(self) -> list[SnapshotSet]:
         """All sets, the newest last."""
@@ -68,7 +68,7 @@ def test_a_set_holds_the_fold_of_the_input_up_to_its_offsets_whatever_came_later
     with monkeypatch.context() as later:
         now_ms = clock.now_ms() + REFRESH_MS
         later.setattr(brokers_clock, "now_ms", lambda _: now_ms)
-        assert refresh_offsets(Topics(archived.servers, 60), archived.definition, 60) == 2
+        assert refresh_offsets(Cluster(archived.servers, 60).topics, archived.definition) == 2
     again = archived.run_all()  # idle: the set says the same
     archived.send([*ROWS[:50], (b"new", b"value")], 1)
     second = archived.run_all()  # task 0_0 is idle
@@ -102,7 +102,7 @@ def test_no_set_is_written_unless_all_of_it_is_of_the_same_moment(archived: With
     rows = [archived.run(partition) for partition in range(2)]
 
     def why(*given: object) -> str:
-        row = set_after_run(archived.definition, given, archived.archive, archived.servers, 60)  # type: ignore[arg-type]
+        row = set_after_run(archived.definition, given, archived.archive, Cluster(archived.servers, 60))  # type: ignore[arg-type]
         assert row.snapshot_set is None
         return row.why
 

@@ -17,7 +17,7 @@ from statestore.archive.layout import BLOBS
 from statestore.archive.pins import pins
 from statestore.archive.snapshots import histories, history, mark_suspect, missing_files, read_manifest
 from statestore.config import Settings
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.partition.rollback import RollbackSpec, roll_back
 from statestore.partition.snapshots import publish_row
 from statestore.recovery import tail
@@ -388,7 +388,7 @@ def test_a_file_that_the_archive_has_lost_is_uploaded_again(archived: Archived) 
 
 
 def _archived(application: Application, directory: Path) -> ArchiveSpec:
-    found = archive_spec(f"file://{directory}/archive", 10, Topics(application.servers, 60))
+    found = archive_spec(f"file://{directory}/archive", 10, Cluster(application.servers, 60).topics)
     assert found is not None
     return found
 

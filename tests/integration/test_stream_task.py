@@ -19,8 +19,8 @@ from statestore.definitions.store import StoreDefinition
 from statestore.errors import FencedError, StateStoreError
 from statestore.formats import checkpoint_file
 from statestore.formats.timestamped_value import ValueAndTimestamp
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.groups import GroupOffset, commit_offsets
-from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition
 from statestore.recovery import tail
 from statestore.reports import Action, Status
@@ -304,7 +304,7 @@ def test_r17_a_store_that_has_all_of_the_input_needs_no_offset(application: Appl
 @pytest.mark.behaviour("R17")
 def test_r17_the_position_in_an_input_that_was_made_anew_is_of_other_records(application: Application) -> None:
     def input_id() -> str:
-        return Topics(application.servers, 60).require(application.input).topic_id
+        return Cluster(application.servers, 60).topics.require(application.input).topic_id
 
     application.send(INPUT)
     before = input_id()
@@ -318,7 +318,9 @@ def test_r17_the_position_in_an_input_that_was_made_anew_is_of_other_records(app
         failure = application.failure("InputOffsetError", input_id=after, resume_from_position=True)
         assert f"expected the topic id {before}, found {after}" in failure.evidence
         shutil.rmtree(application.state_dir)  # the changelog has the position, too
-    commit_offsets(application.servers, application.name, {TopicPartition(application.input, 0): GroupOffset(0)})
+    commit_offsets(
+        Cluster(application.servers), application.name, {TopicPartition(application.input, 0): GroupOffset(0)}
+    )
     assert application.run(input_id=after).records_in == len(INPUT) + len(LATER)
 
 
@@ -535,7 +537,7 @@ def test_r7_a_lost_store_is_not_used_while_a_hung_transaction_hides_a_part_of_it
     try:
         shutil.rmtree(application.live)
         application.send(LATER)
-        row = application.run(kafka_timeout_s=10)  # for which it waits in vain
+        row = application.run(cluster=Cluster(application.servers, 10))  # for which it waits in vain
         assert row.failure is not None, "processed with only a part of the state"
         assert row.failure.retriable
         assert f"{application.changelog}-0" in row.failure.message
@@ -645,7 +647,7 @@ def test_a_poison_record_is_named_and_nothing_of_its_transaction_is_visible(appl
 @pytest.mark.long
 def test_no_broker_is_a_failure_that_may_be_retried(application: Application) -> None:
     application.process(INPUT)
-    row = application.run(bootstrap_servers=broker.NO_BROKER, kafka_timeout_s=1)
+    row = application.run(cluster=Cluster(broker.NO_BROKER, 1))
     assert (row.failure.kind, row.failure.retriable) == ("KafkaUnavailableError", True)
     assert (row.lag, row.records_in) == (None, 0)
     application.assert_oracle()

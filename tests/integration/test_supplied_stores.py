@@ -12,6 +12,7 @@ import pytest
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import DefinitionError
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.writer import TransactionalWriter
 from statestore.model import transactional_id
 from statestore.recovery.restore import restore
@@ -330,7 +331,9 @@ def test_a_tail_does_not_commit_what_a_crash_left_staged(bootstrap_servers: str,
     application.send([(b"z", b"1"), *LATER])
     dying.die_in(application.task_spec(), "flushed, not committed")
     assert (application.live / "staged.json").exists()
-    TransactionalWriter(bootstrap_servers, transactional_id(application.name, application.task_spec().task), 60).init()
+    TransactionalWriter(
+        Cluster(bootstrap_servers, 60), transactional_id(application.name, application.task_spec().task)
+    ).init()
     transaction(bootstrap_servers, application.changelog, [(b"x", b"7")])
     settle(bootstrap_servers, application.changelog)
     row = application.restore()

@@ -17,8 +17,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from statestore.clock import now_ms
 from statestore.formats.commit_metadata import CommitMetadata, encode
 from statestore.kafka.admin_requests import Brokers, Versions
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.groups import GroupOffset, commit_offsets
-from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition
 from statestore.survey.copies import Copies
 from statestore.survey.gathering import gather, read_cluster
@@ -46,17 +46,17 @@ def create(servers: str, application: str, stores: int, partitions: int) -> None
 
     wait_for(led, f"the topics of {application}")
     logs = [TopicPartition(name, number) for name in names for number in range(partitions)]
-    assert len(Topics(servers, WAIT_S).log_ranges(logs)) == len(logs)
+    assert len(Cluster(servers, WAIT_S).topics.log_ranges(logs)) == len(logs)
     produce(servers, names[0], [(b"k", b"v")])
-    commit_offsets(servers, application, {TopicPartition(f"{application}.input", 0): GroupOffset(0, STREAMS)})
+    commit_offsets(Cluster(servers), application, {TopicPartition(f"{application}.input", 0): GroupOffset(0, STREAMS)})
 
 
 def test_the_number_of_requests_does_not_depend_on_topics_and_partitions(bootstrap_servers: str) -> None:
     create(bootstrap_servers, unique("small"), 1, 1)
-    before = survey(SurveyRequest(bootstrap_servers, 60))
+    before = survey(SurveyRequest(Cluster(bootstrap_servers, 60)))
     name = unique("large")
     create(bootstrap_servers, name, 3, 7)
-    after = survey(SurveyRequest(bootstrap_servers, 60))
+    after = survey(SurveyRequest(Cluster(bootstrap_servers, 60)))
     assert before.requests == after.requests <= 12 * after.brokers
     (found,) = (each for each in after.surveyed if each.name == name)
     assert (len(found.stores), found.partitions, found.records) == (3, 21, 1)
@@ -69,7 +69,7 @@ def test_5000_real_partitions_take_less_than_15_s(bootstrap_servers: str) -> Non
     for _ in range(10):
         create(bootstrap_servers, unique("real"), 10, 50)
     before = time.monotonic()
-    report = survey(SurveyRequest(bootstrap_servers, 60))
+    report = survey(SurveyRequest(Cluster(bootstrap_servers, 60)))
     took = time.monotonic() - before
     assert sum(found.partitions for found in report.surveyed) >= 5_000
     assert report.unread == ()
@@ -249,7 +249,7 @@ def survey_many() -> tuple[int, int, float, int]:
     before = time.monotonic()
     answers = ManyAnswers(500, 10, 10)
     facts = gather(answers, "a:1", lambda *_: {})
-    report = report_of(facts, Copies(snapshots={}, verified={}), SurveyRequest("a:1"), now_ms(), lambda _: {})
+    report = report_of(facts, Copies(snapshots={}, verified={}), SurveyRequest(Cluster("a:1")), now_ms(), lambda _: {})
     assert len(report.risks) == 2 * 5_000  # no snapshot, never verified
     assert report.unread == ()
     assert len(report.model_dump_json()) < len(page(report)) * 10
@@ -269,12 +269,13 @@ def test_50000_partitions_of_500_applications_take_a_minute_and_500_mb() -> None
 def test_a_broker_that_does_not_answer_is_named_and_its_facts_are_not_read(bootstrap_servers: str) -> None:
     name = unique("half")
     create(bootstrap_servers, name, 1, 2)
-    with Brokers(bootstrap_servers, 60) as brokers:
+    with Brokers(Cluster(bootstrap_servers, 60)) as brokers:
         brokers.addresses[99] = ("127.0.0.1", 1)
-        facts = gather(brokers, bootstrap_servers, partial(read_idle_since, bootstrap_servers, 60))
+        facts = gather(brokers, bootstrap_servers, partial(read_idle_since, Cluster(bootstrap_servers, 60)))
     assert {(each.subject, each.fact) for each in facts.unread} == {
         ("broker 99", "settings"),
         ("broker 99", "its groups"),
     }
     assert facts.topics[f"{name}-store0-changelog"].offsets == 1
-    assert read_cluster(bootstrap_servers, 60, partial(read_idle_since, bootstrap_servers, 60)).unread == ()
+    cluster = Cluster(bootstrap_servers, 60)
+    assert read_cluster(cluster, partial(read_idle_since, cluster)).unread == ()

@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
 
 from demo.processes import Processes
 from statestore.formats.commit_metadata import CommitMetadata, encode
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.groups import GroupOffset, commit_offsets
 from statestore.model import TopicPartition
 from statestore.reports import SurveyReport
@@ -45,7 +46,7 @@ def test_each_missing_right_is_named_and_no_risk_follows_from_it(tmp_path: Path)
         read = create_topic(servers, "orders", 2)
         produce(servers, LOG, [(b"k", b"v")])
         metadata = encode(CommitMetadata(partition_time=5))
-        commit_offsets(servers, "shop", {TopicPartition(read, 0): GroupOffset(0, metadata)})
+        commit_offsets(Cluster(servers), "shop", {TopicPartition(read, 0): GroupOffset(0, metadata)})
         admin = AdminClient({"bootstrap.servers": servers})
 
         def allow(place: tuple[ResourceType, str], right: AclOperation) -> None:
@@ -54,7 +55,7 @@ def test_each_missing_right_is_named_and_no_risk_follows_from_it(tmp_path: Path)
 
         def surveyed() -> SurveyReport:
             with configured(tmp_path / "client.json", secured.configuration()) as addresses:
-                return survey(SurveyRequest(addresses, WAIT_S))
+                return survey(SurveyRequest(Cluster(addresses, WAIT_S)))
 
         assert surveyed().surveyed == ()
         allow(TOPICS, AclOperation.DESCRIBE)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
+import pickle
 
 import pytest
 
 from statestore.errors import KafkaUnavailableError
-from statestore.kafka.client import Admin
-from statestore.kafka.connection_pool import keep_connections
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from tests.integration.broker import NO_BROKER, WAIT_S, create_topic, unique
 
 
 def test_topics_that_exist_are_described_once_and_others_are_left_out(bootstrap_servers: str) -> None:
     first, second, missing = (create_topic(bootstrap_servers, unique("there"), 3), unique("there"), unique("missing"))
     create_topic(bootstrap_servers, second)
-    topics = Topics(bootstrap_servers, WAIT_S)
+    topics = Cluster(bootstrap_servers, WAIT_S).topics
     found = topics.describe([first, missing, second, first, "no/name of a topic", "x" * 300])
     assert {name: (topic.name, topic.partitions) for name, topic in found.items()} == {
         first: (first, 3),
@@ -29,31 +28,38 @@ def test_topics_that_exist_are_described_once_and_others_are_left_out(bootstrap_
 
 def test_without_a_broker_nothing_is_taken_for_missing() -> None:
     with pytest.raises(KafkaUnavailableError):
-        Topics(NO_BROKER, 0.5).describe(["any"])
+        Cluster(NO_BROKER, 0.5).topics.describe(["any"])
 
 
 def test_settings_of_a_topics_own_are_told_from_the_brokers(bootstrap_servers: str) -> None:
     own = create_topic(bootstrap_servers, unique("own"), config={"min.compaction.lag.ms": "0", "retention.ms": "-1"})
     other = create_topic(bootstrap_servers, unique("other"))
-    topics = Topics(bootstrap_servers, WAIT_S)
+    topics = Cluster(bootstrap_servers, WAIT_S).topics
     found = topics.own_settings([own, other])
     assert {"min.compaction.lag.ms", "retention.ms"} <= found[own].keys()
     assert not {"min.compaction.lag.ms", "retention.ms"} & found[other].keys()
     assert topics.topic_configs([other])[other]["min.compaction.lag.ms"] == "0"
 
 
-def test_one_client_asks_all_that_is_asked_in_a_block_and_no_other_process_uses_it(
+def test_all_questions_share_one_client_which_no_other_process_uses(
     bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with keep_connections():
-        first, second = Admin(bootstrap_servers), Admin(bootstrap_servers)
-        made = first.client(WAIT_S)
-        assert second.client(WAIT_S) is made
-        second.forget()
-        anew = first.client(WAIT_S)
-        assert anew is not made
-        with monkeypatch.context() as forked:  # a real fork would have to live without librdkafka's threads
-            forked.setattr(os, "getpid", lambda: -1)
-            assert first.client(WAIT_S) is not anew
-        assert Admin(bootstrap_servers).client(WAIT_S) is anew
-    assert Admin(bootstrap_servers).client(WAIT_S) is not anew
+    cluster = Cluster(bootstrap_servers, WAIT_S)
+    made = cluster.admin(WAIT_S)
+    assert cluster.within(1).admin(WAIT_S) is cluster.topics.cluster.admin(WAIT_S) is made
+    cluster.forget_admin()
+    anew = cluster.admin(WAIT_S)
+    assert anew is not made
+    with monkeypatch.context() as forked:  # a real fork would have to live without librdkafka's threads
+        forked.setattr(os, "getpid", lambda: -1)
+        assert cluster.admin(WAIT_S) is not anew
+
+
+def test_a_copy_in_another_process_has_the_addresses_and_its_own_clients(bootstrap_servers: str) -> None:
+    cluster = Cluster(bootstrap_servers, WAIT_S)
+    client = cluster.admin(WAIT_S)
+    one, same = pickle.loads(pickle.dumps([cluster, cluster]))
+    assert one is same
+    assert {one: 1} == {cluster: 1}
+    assert one.admin(WAIT_S) is not client
+    assert one.topics.cluster_id() == cluster.topics.cluster_id()

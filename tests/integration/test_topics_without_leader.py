@@ -10,7 +10,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from statestore.errors import KafkaUnavailableError, TopicMismatchError
-from statestore.kafka.topics import LogRange, Topics
+from statestore.kafka.cluster import Cluster
+from statestore.kafka.topics import LogRange
 from statestore.model import TopicPartition
 from tests.integration.broker import create_topic, produce, unique
 
@@ -50,13 +51,13 @@ def partition(bootstrap_servers: str) -> TopicPartition:
 @pytest.mark.long
 def test_log_ends_are_asked_for_again(bootstrap_servers: str, partition: TopicPartition, refused: list[str]) -> None:
     refused += ["list_offsets"] * 2
-    assert Topics(bootstrap_servers).log_ranges([partition]) == {partition: LogRange(0, 2, 2, epoch=0)}
+    assert Cluster(bootstrap_servers).topics.log_ranges([partition]) == {partition: LogRange(0, 2, 2, epoch=0)}
     assert refused == []
 
 
 def test_records_are_deleted_then(bootstrap_servers: str, partition: TopicPartition, refused: list[str]) -> None:
     refused.append("delete_records")
-    topics = Topics(bootstrap_servers)
+    topics = Cluster(bootstrap_servers).topics
     topics.delete_records({partition: 1})
     assert refused == []
     assert topics.log_ranges([partition])[partition].start == 1
@@ -67,12 +68,12 @@ def test_nobody_who_leads_until_the_deadline_is_a_kafka_that_is_away(
 ) -> None:
     refused += ["list_offsets"] * 1_000
     with pytest.raises(KafkaUnavailableError, match=f"log ends of {partition}"):
-        Topics(bootstrap_servers, 1).log_ranges([partition])
+        Cluster(bootstrap_servers, 1).topics.log_ranges([partition])
 
 
 def test_a_partition_that_is_not_there_is_a_mismatch(bootstrap_servers: str, partition: TopicPartition) -> None:
     with pytest.raises(TopicMismatchError, match="create the topic, or correct its name"):
-        Topics(bootstrap_servers).log_ranges([partition, partition._replace(partition=1)])
+        Cluster(bootstrap_servers).topics.log_ranges([partition, partition._replace(partition=1)])
 
 
 def test_a_client_knows_the_leaders_before_it_asks_them(
@@ -82,11 +83,11 @@ def test_a_client_knows_the_leaders_before_it_asks_them(
     asked: list[str] = []
     for name in ("list_topics", "list_offsets", "delete_records"):
         monkeypatch.setattr(AdminClient, name, _noting(getattr(AdminClient, name), name, asked))
-    topics = Topics(bootstrap_servers)
+    topics = Cluster(bootstrap_servers).topics
     topics.delete_records({partition: 1})
     topics.log_ranges([partition])
     assert asked == ["list_topics", "delete_records", "list_offsets", "list_offsets", "list_offsets"]
-    topics._admin.forget()
+    topics.cluster.forget_admin()
     topics.log_starts([partition])
     assert asked[5:] == ["list_topics", "list_offsets"]
 

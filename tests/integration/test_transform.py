@@ -12,8 +12,8 @@ from statestore_jobs.planning import prepare
 from demo.damage import delete_directory
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, InvalidStateError, LockedError, StateStoreError
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.partitioner import partition_of
-from statestore.kafka.topics import Topics
 from statestore.model import StoreFormat
 from statestore.partition.rollback import RollbackSpec, roll_back
 from statestore.partition.spec import StorePartitionSpec
@@ -48,7 +48,7 @@ class Transformable:
         self.app = Application(servers, directory, partitions=2, stores=stores, processor="count_and_keep_first")
         self.work = Transforming(servers, unique("service"), self.app.name, self.app.state_dir)
         register(servers, self.app.definition, service_id=self.work.service_id)
-        self.topics = Topics(servers, 60)
+        self.topics = Cluster(servers, 60).topics
         self.process()
 
     def process(self, at: int = T0) -> None:

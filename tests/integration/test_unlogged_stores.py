@@ -18,7 +18,7 @@ from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.partitions import store_partition_specs
 from statestore.errors import InputError
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.model import StoreFormat
 from statestore.recovery.archive_cleanup import clean_archive
 from statestore.recovery.many import plan_many
@@ -340,7 +340,7 @@ def test_clean_up_keeps_the_newest_snapshot_whatever_the_store_is(archived: Arch
     newest = archived.snapshots()[0]
     shutil.rmtree(archived.state_dir)
     retention = Retention(newest=0, age_ms=0, grace_ms=0)
-    clean_archive(archived.archive, archived.servers, 60, retention, dry_run=False)
+    clean_archive(archived.archive, Cluster(archived.servers, 60), retention, dry_run=False)
     assert archived.snapshots() == [newest]
     archived.restored("auto")
     assert archived.contents() == archived.recomputed()[0]
@@ -361,7 +361,7 @@ def test_an_applied_definition_has_no_changelog_and_is_planned_verified_and_proc
     entry = metastore.view().catalogue.entry(definition.name)
     offsets = f"{definition.name}-input-offsets"
     assert set(entry.topics or {}) == {offsets}
-    topics = Topics(bootstrap_servers, 60)
+    topics = Cluster(bootstrap_servers, 60).topics
     names = [f"{definition.name}-{STORE}-{suffix}" for suffix in ("changelog", "commits")]
     assert not topics.describe(names)
     prepare(topics, metastore, [entry])

@@ -110,7 +110,7 @@ def test_a_kill_leaves_whole_partitions_and_the_same_rows_can_be_written_again(s
 @pytest.mark.long
 def test_a_process_that_still_has_the_task_is_fenced(store: Overwritable) -> None:
     spec = store.app.store_spec(0)
-    former = TransactionalWriter(spec.bootstrap_servers, transactional_id(spec.application, spec.task), 30)
+    former = TransactionalWriter(spec.cluster, transactional_id(spec.application, spec.task))
     former.init()
     former.begin()
     upsert(store)

@@ -12,7 +12,7 @@ from demo.damage import flip_bit
 from statestore.config import Settings
 from statestore.definitions.fields import Engine
 from statestore.definitions.store import StoreDefinition
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.model import StoreFormat
 from statestore.stores.key_value import KeyValueBytes
 from statestore.tasks import ProcessorContext, Record, ValueAndTimestamp
@@ -157,7 +157,7 @@ def test_a_record_from_the_future_goes_to_the_dead_letters_and_moves_no_stream_t
         data_docs_dir=tmp_path,
         kafka_timeout_s=60,
     )
-    (planned,) = task_specs(settings, Topics(bootstrap_servers, 60), application.definition)
+    (planned,) = task_specs(settings, Cluster(bootstrap_servers, 60).topics, application.definition)
     assert planned.timestamps.after_ms == _HOUR_MS  # Kafka's own setting
     row = application.run(timestamps=planned.timestamps)
     assert row.failure is None, row.failure

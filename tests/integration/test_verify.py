@@ -13,6 +13,7 @@ from demo.damage import flip_bit, move_beyond
 from statestore.errors import KafkaUnavailableError
 from statestore.formats.offsets import STATUS_OPEN
 from statestore.formats.value_format import value_format
+from statestore.kafka.cluster import Cluster
 from statestore.model import StoreFormat, TopicPartition
 from statestore.recovery.restore import restore
 from statestore.reports import Action, Status
@@ -353,9 +354,7 @@ def test_unreachable_broker_is_an_error_and_never_a_status(whole: Application, l
         shutil.rmtree(whole.live)
     spec = whole.store_spec()
     with pytest.raises(KafkaUnavailableError):
-        verify(
-            spec.model_copy(update={"bootstrap_servers": NO_BROKER, "kafka_timeout_s": 1}), VerifyOptions(depth=depth)
-        )
+        verify(spec.model_copy(update={"cluster": Cluster(NO_BROKER, 1)}), VerifyOptions(depth=depth))
 
 
 @pytest.mark.behaviour("R8")

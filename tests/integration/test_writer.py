@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from statestore.errors import FencedError, InputError, KafkaUnavailableError, TransactionTimedOutError
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.groups import ConsumerGroup, GroupOffset
 from statestore.kafka.writer import AtLeastOnceWriter, TransactionalWriter
 from statestore.model import TopicPartition
@@ -24,7 +25,7 @@ def topic(bootstrap_servers: str) -> str:
 
 
 def _writer(servers: str, name: str | None = None) -> TransactionalWriter:
-    writer = TransactionalWriter(servers, name or broker.unique("writer"), 60)
+    writer = TransactionalWriter(Cluster(servers, 60), name or broker.unique("writer"))
     writer.init()
     return writer
 
@@ -38,7 +39,7 @@ def test_committed_records_and_offsets_become_visible_together(bootstrap_servers
     group = broker.unique("group")
     source = TopicPartition(topic, 0)
     writer = _writer(bootstrap_servers)
-    with ConsumerGroup(bootstrap_servers, group, 10) as consumer:
+    with ConsumerGroup(Cluster(bootstrap_servers, 10), group) as consumer:
         assert consumer.committed(source) is None
         writer.begin()
         writer.produce(topic, b"k", b"v", T0, 0)
@@ -103,7 +104,7 @@ def test_r14_a_successor_fences_the_writer_wherever_it_is(bootstrap_servers: str
             broker.wait_for(lambda: first.poll() or False, "the fencing of the writer")
         if moment in ("begin", "flush"):
             first.flush()
-        with ConsumerGroup(bootstrap_servers, group, 10) as consumer:
+        with ConsumerGroup(Cluster(bootstrap_servers, 10), group) as consumer:
             if moment == "send_offsets":
                 first.send_offsets(consumer, {TopicPartition(topic, 0): GroupOffset(5)})
         first.commit()
@@ -122,7 +123,7 @@ def test_r14_a_successor_fences_the_writer_wherever_it_is(bootstrap_servers: str
 
 @pytest.mark.long
 def test_a_transaction_that_the_broker_aborts_for_its_age_is_told_as_that(bootstrap_servers: str, topic: str) -> None:
-    writer = TransactionalWriter(bootstrap_servers, broker.unique("writer"), 60, transaction_timeout_ms=1_000)
+    writer = TransactionalWriter(Cluster(bootstrap_servers, 60), broker.unique("writer"), transaction_timeout_ms=1_000)
     writer.init()
     writer.begin()
 
@@ -141,7 +142,7 @@ def test_a_transaction_that_is_too_old_and_was_taken_over_is_told_as_either_and_
     bootstrap_servers: str, topic: str
 ) -> None:
     name = broker.unique("writer")
-    slept = TransactionalWriter(bootstrap_servers, name, 60, transaction_timeout_ms=1_000)
+    slept = TransactionalWriter(Cluster(bootstrap_servers, 60), name, transaction_timeout_ms=1_000)
     slept.init()
     slept.begin()
     slept.produce(topic, b"k", b"of the one that slept", T0, 0)
@@ -256,7 +257,7 @@ def test_f8_a_negative_timestamp_is_refused(bootstrap_servers: str, topic: str, 
 
 def test_a_record_that_is_too_large_is_bad_input_and_named(bootstrap_servers: str, topic: str) -> None:
     broker.set_topic_config(bootstrap_servers, topic, max_message_bytes="10000")
-    writer = TransactionalWriter(bootstrap_servers, broker.unique("writer"), 10, max_batch_bytes=10_000)
+    writer = TransactionalWriter(Cluster(bootstrap_servers, 10), broker.unique("writer"), max_batch_bytes=10_000)
     writer.init()
     writer.begin()
     for number in range(1_000):  # together they are larger than one batch may be
@@ -273,7 +274,7 @@ def test_a_record_that_is_too_large_is_bad_input_and_named(bootstrap_servers: st
 
 
 def test_no_broker_is_an_error_within_the_timeout() -> None:
-    writer = TransactionalWriter(NO_BROKER, "any", 1)
+    writer = TransactionalWriter(Cluster(NO_BROKER, 1), "any")
     started = time.monotonic()
     with pytest.raises(KafkaUnavailableError):
         writer.init()
@@ -282,7 +283,7 @@ def test_no_broker_is_an_error_within_the_timeout() -> None:
 
 def test_waits_for_a_quota_are_no_stall(bootstrap_servers: str, topic: str, tmp_path: Path) -> None:
     with broker.limited(bootstrap_servers, "producer_byte_rate", 4_000, tmp_path):
-        writer = AtLeastOnceWriter(bootstrap_servers, "limited", timeout_s=2)
+        writer = AtLeastOnceWriter(Cluster(bootstrap_servers, 2), "limited")
         writer.begin()
         started = time.monotonic()
         for count in (52, 8):  # what is over the quota by the first delays the second

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from statestore import clock
 from statestore.config import Settings
 from statestore.discovery.partitions import store_partition_specs
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.metastore.adoption import adoption_hooks
 from statestore.metastore.metastore import Metastore
 from statestore.model import StoreFormat
@@ -68,7 +68,7 @@ class Transforming(NamedTuple):
 
     @property
     def metastore(self) -> Metastore:
-        return Metastore(self.servers, self.service_id, timeout_s=60)
+        return Metastore(Cluster(self.servers, 60), self.service_id)
 
     def carry_out(
         self,
@@ -83,7 +83,7 @@ class Transforming(NamedTuple):
             data_docs_dir=self.state_dir.with_name("data_docs"),
         )
         spec = TransformSpec(
-            stores=store_partition_specs(settings, Topics(self.servers, 60), [definition], self.stores),
+            stores=store_partition_specs(settings, Cluster(self.servers, 60).topics, [definition], self.stores),
             format=self.format,
             function=f"{__name__}:{self.function}",
             as_bytes=self.as_bytes,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from statestore import clock
 from statestore.config import Settings
 from statestore.discovery.partitions import store_partition_specs
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.metastore.adoption import adoption_hooks
 from statestore.metastore.metastore import Metastore
 from statestore.rewrite.undo import Undone, UndoPlan, UndoSpec, undo
@@ -26,7 +26,7 @@ class Undoing(NamedTuple):
     accept_loss: bool = False
 
     def carry_out(self, asked: Callable[[UndoPlan], None] = lambda _: None) -> list[Undone]:
-        metastore = Metastore(self.servers, self.service_id, timeout_s=60)
+        metastore = Metastore(Cluster(self.servers, 60), self.service_id)
         definition = metastore.view().catalogue.entry(self.application).definition
         settings = Settings(
             bootstrap_servers=self.servers,
@@ -34,7 +34,7 @@ class Undoing(NamedTuple):
             reports_dir=self.state_dir.with_name("reports"),
             data_docs_dir=self.state_dir.with_name("data_docs"),
         )
-        stores = store_partition_specs(settings, Topics(self.servers, 60), [definition])
+        stores = store_partition_specs(settings, Cluster(self.servers, 60).topics, [definition])
         spec = UndoSpec(stores, self.store, self.accept_loss, 1 << 24, clock.now_ms())
         with undo(spec, adoption_hooks(metastore, self.application, lambda _: None)) as work:
             asked(work.plan)

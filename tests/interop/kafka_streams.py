@@ -23,7 +23,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from demo.kafka_jars import KAFKA_VERSION, JarSet, fetch_jars
 from demo.processes import Processes, ServiceError, ServiceProcess, wait_until
 from statestore.kafka.client import client_config
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.model import StoreFormat, TopicPartition
 
 _HERE = Path(__file__).parent
@@ -304,7 +304,7 @@ class KafkaStreams:
         self._streams = {name: f"{self.application_id}-{name}" for name in STREAMS} if joins else {}
         self.partitions = partitions
         self._changelog_config = changelog_config
-        topics = Topics(bootstrap_servers)
+        topics = Cluster(bootstrap_servers).topics
         for topic in (self.input_topic, *self._streams.values()):
             topics.create(topic, partitions, KEPT)
             wait_until(lambda topic=topic: topics.describe([topic]), 120, f"topic {topic} to be there")  # type: ignore[misc]

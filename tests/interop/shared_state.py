@@ -22,7 +22,7 @@ from statestore.changelog.reader import ChangelogReader
 from statestore.definitions.store import StoreDefinition
 from statestore.formats.timestamped_value import ValueAndTimestamp
 from statestore.formats.value_format import COLUMN_FAMILIES
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.writer import TransactionalWriter
 from statestore.model import StoreFormat, TaskId, TopicPartition, changelog_topic
 from statestore.partition.replay import replay
@@ -142,8 +142,8 @@ class SharedState:
         """Build our store from its changelog."""
         changelog = self.changelog(part)
         servers = self.app.bootstrap_servers
-        log = Topics(servers).log_ranges([changelog])[changelog]
-        with self.opened(part) as store, ChangelogReader(servers, changelog) as reader:
+        log = Cluster(servers).topics.log_ranges([changelog])[changelog]
+        with self.opened(part) as store, ChangelogReader(Cluster(servers), changelog) as reader:
             replay(store, reader, log.start, log.last_stable)
 
     def change(self, part: StorePartition, changes: Callable[[Any], None], timestamp: int, position: int) -> None:
@@ -157,7 +157,7 @@ class SharedState:
             Input offset up to which the store will say that it was written.
         """
         changelog = self.changelog(part)
-        writer = TransactionalWriter(self.app.bootstrap_servers, f"{changelog}-writer")
+        writer = TransactionalWriter(self.app.cluster, f"{changelog}-writer")
         writer.init()
         writer.begin()
         with self.opened(part) as store:
@@ -183,13 +183,13 @@ class SharedState:
 
     def _logged_offsets(self, part: StorePartition) -> list[int]:
         changelog = self.changelog(part)
-        log = Topics(self.app.bootstrap_servers).log_ranges([changelog])[changelog]
-        with ChangelogReader(self.app.bootstrap_servers, changelog) as reader:
+        log = self.app.cluster.topics.log_ranges([changelog])[changelog]
+        with ChangelogReader(self.app.cluster, changelog) as reader:
             batches = reader.read(log.start, log.last_stable)
             return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
 
     def _is_stable(self, changelog: TopicPartition) -> bool:
-        log = Topics(self.app.bootstrap_servers).log_ranges([changelog])[changelog]
+        log = self.app.cluster.topics.log_ranges([changelog])[changelog]
         return log.last_stable == log.high_watermark
 
     # -- below our stores -----------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ class Stopped:
     @property
     def topics(self) -> Topics:
         """Kafka, as the command asks it."""
-        return Topics(self.app.bootstrap_servers)
+        return self.app.cluster.topics
 
     def databases(self, store: Store) -> list[Path]:
         """Directories of RocksDB of a store's first partition, in order of time."""
@@ -63,7 +63,7 @@ class Stopped:
 
     def chosen(self, *stores: str, **changes: Any) -> Chosen:
         """Choose stores; each may come with what is said of it."""
-        where = Where(self.app.bootstrap_servers, self.state_dir)
+        where = Where(self.app.cluster, self.state_dir)
         asked = {"applications": [self.app.application_id], "stores": stores, "guarantee": self.guarantee, **changes}
         return choose(PartitionSelection(where, **asked), self.topics)
 

@@ -21,13 +21,12 @@ from kafka_streams import Command, Driver, KafkaStreams, Store
 from stopped import Stopped
 
 from statestore.cli.selection import PartitionSelection, Where, choose
-from statestore.kafka.topics import LogRange, Topics
+from statestore.kafka.topics import LogRange
 from statestore.model import StoreFormat, changelog_topic
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import VerifyRow
 from statestore.stores.manifest import flushed_sequences
 from statestore.verification.contents import databases
-from statestore.verification.gathering import Cluster
 from statestore.verification.live.verify import _Watched
 from statestore.verification.options import VerifyOptions
 from statestore.verification.proof.prefix import Prefix
@@ -165,13 +164,13 @@ class Life:
     def specs(self) -> dict[str, StorePartitionSpec]:
         """Find the stores as `verify --live` does."""
         asked = PartitionSelection(
-            Where(self.bootstrap_servers, self.stopped.state_dir),
+            Where(self.cluster, self.stopped.state_dir),
             applications=[self.stopped.app.application_id],
             guarantee=self.column.guarantee,
         )
 
         def found() -> list[StorePartitionSpec]:
-            chosen = choose(asked, Topics(self.bootstrap_servers), without_lock="always")
+            chosen = choose(asked, self.cluster.topics, without_lock="always")
             troubles[:] = [f"{store.name}: {store.problem}" for store in chosen.discovered if store.trouble]
             return [] if troubles else chosen.specs
 
@@ -184,7 +183,7 @@ class Life:
 
     def look(self, spec: StorePartitionSpec) -> StoreLook:
         """Look once at a store that is in use."""
-        watched = _Watched(spec, ONE_LOOK, Cluster(spec.bootstrap_servers, spec.kafka_timeout_s))
+        watched = _Watched(spec, ONE_LOOK, spec.cluster)
         before = flushed(spec)
         watched.look()
         after, found = flushed(spec), watched._look

@@ -50,7 +50,7 @@ class Older:
     contents: Contents
 
     def chosen(self, state_dir: Path, stores: Sequence[str] = ()) -> Chosen:
-        where = Where(self.app.bootstrap_servers, state_dir)
+        where = Where(self.app.cluster, state_dir)
         return choose(PartitionSelection(where, applications=[self.app.application_id], stores=stores), self.topics)
 
     def restored(self, state_dir: Path, *stores: str, version: str | None = None) -> dict[str, str]:
@@ -65,7 +65,7 @@ class Older:
 
     @property
     def topics(self) -> Topics:
-        return Topics(self.app.bootstrap_servers)
+        return self.app.cluster.topics
 
     def starts_on(self, state_dir: Path) -> None:
         contents = self.app.read(state_dir, STORES)

@@ -10,6 +10,7 @@ from kafka_streams import Command, Driver, KafkaStreams, Store, StorePartition
 from statestore.cli.selection import Where
 from statestore.definitions.application import ApplicationDefinition
 from statestore.discovery.partitions import store_partition_specs
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.partitioner import partition_of
 from statestore.model import StoreFormat
 from statestore.reports import Status
@@ -58,7 +59,9 @@ def test_kafka_streams_starts_on_a_clone_in_another_cluster_with_nothing_to_rest
         where = ["--from-cluster", source.archive.cluster, "--archive", source.archive.url]
         done = command.shown("rewrite", "clone", *names, *where, "--parallel", "1", "--yes")
         assert sum(row["rows"] for row in done["rows"]) == 3 * len(KEYS)
-        specs = store_partition_specs(Where(elsewhere.servers, command.state_dir), command.topics, [definition])
+        specs = store_partition_specs(
+            Where(Cluster(elsewhere.servers), command.state_dir), command.topics, [definition]
+        )
         assert {verify(spec, VerifyOptions("deep")).status for spec in specs} == {Status.OK}
         parts = [StorePartition(store.name, number) for store in STORES for number in range(2)]
         changed = [Command(STORE, key, b"9", T0 + HOUR // 2, partition=partition_of(key, 2)) for key in KEYS[:5]]

@@ -27,7 +27,7 @@ from statestore.cli.selection import Chosen, PartitionSelection, Where, choose
 from statestore.cli.verification import exit_code, rows_without_work, verify_all
 from statestore.discovery.applications import WithoutLock, discover
 from statestore.errors import InputError, LockedError, TopicMismatchError, UnknownApplicationError, UnknownStoreError
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.reports import Action, Status, VerifyRow
 from statestore.verification.options import Depth, VerifyOptions
 from tests.integration.broker import T0, create_topic, produce
@@ -48,19 +48,19 @@ class Stopped:
     left_lock_file: bool
 
     def asked(self, stores: Sequence[str] = (), **changes: Any) -> PartitionSelection:
-        where = Where(self.app.bootstrap_servers, self.state_dir)
+        where = Where(self.app.cluster, self.state_dir)
         return PartitionSelection(
             **{"where": where, "applications": [self.app.application_id], "stores": stores, **changes}
         )
 
     def chosen(self, stores: Sequence[str] = (), **changes: Any) -> Chosen:
-        return choose(self.asked(stores, **changes), Topics(self.app.bootstrap_servers))
+        return choose(self.asked(stores, **changes), self.app.cluster.topics)
 
     def verified(self, *stores: str, depth: Depth = "scan", **changes: Any) -> dict[str, VerifyRow]:
         chosen = self.chosen(stores, **changes)
         chosen.require_known()
         rows = verify_all(chosen.specs, VerifyOptions(depth))
-        rows += rows_without_work(chosen, Topics(self.app.bootstrap_servers))
+        rows += rows_without_work(chosen, self.app.cluster.topics)
         return {f"{row.store}/{row.task}": row for row in rows}
 
     def copy(self, directory: Path) -> Stopped:
@@ -276,7 +276,7 @@ def test_an_application_that_runs_is_not_looked_into(stopped: Stopped, tmp_path:
     servers, application = state.app.bootstrap_servers, state.app.application_id
     before = contents_of(state.directory)
     with running(state.directory):
-        found = discover(state.asked().where, Topics(servers), application, lock_wait_s=0)
+        found = discover(state.asked().where, Cluster(servers).topics, application, lock_wait_s=0)
         assert {(store.trouble, len(store.tasks)) for store in found if store.name != "rates-store"} == {("in use", 2)}
         rows = state.verified("plain-kv")
         assert {label: row.status for label, row in rows.items()} == dict.fromkeys(
@@ -284,7 +284,7 @@ def test_an_application_that_runs_is_not_looked_into(stopped: Stopped, tmp_path:
         )
         assert exit_code(list(rows.values())) == 3
         with pytest.raises(LockedError):
-            stores_to_restore(state.chosen(["plain-kv"]), Topics(servers))
+            stores_to_restore(state.chosen(["plain-kv"]), Cluster(servers).topics)
     assert contents_of(state.directory) == before
 
 
@@ -296,7 +296,7 @@ def test_an_application_that_runs_is_verified_without_its_locks(
     state = stopped.copy(tmp_path / "state")
     before = contents_of(state.state_dir)
     with running(state.directory):
-        chosen = choose(state.asked(["plain-kv"]), Topics(state.app.bootstrap_servers), without_lock=without_lock)
+        chosen = choose(state.asked(["plain-kv"]), state.app.cluster.topics, without_lock=without_lock)
         options = VerifyOptions("deep", confirm_within_s=0)
         rows = verify_all(chosen.specs, options, live=without_lock == "always", falls_back=True)
     assert {(row.task, row.status, row.live) for row in rows} == {

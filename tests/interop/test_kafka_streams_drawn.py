@@ -82,7 +82,7 @@ class Drawn:
         return found
 
     def chosen(self, topics: Topics) -> Chosen:
-        where = Where(self.app.bootstrap_servers, self.state_dir)
+        where = Where(self.app.cluster, self.state_dir)
         guarantee = "exactly_once_v2" if self.exactly_once else "at_least_once"
         return choose(PartitionSelection(where, applications=[self.name], guarantee=guarantee), topics)
 
@@ -170,7 +170,7 @@ def faults(drawn: Drawn, every: Sequence[Drawn]) -> list[str]:
 
     The owner of a topic may be asked for, or be another application of the draw, if no directory of the store exists.
     """
-    topics = Topics(drawn.app.bootstrap_servers)
+    topics = drawn.app.cluster.topics
     chosen = drawn.chosen(topics)
     rows = verify_all(chosen.specs, VerifyOptions("deep")) + rows_without_work(chosen, topics)
     others = {topic for other in every if other is not drawn for topic in other.topics}

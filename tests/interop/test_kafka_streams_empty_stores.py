@@ -11,7 +11,6 @@ from shared_state import described
 
 from statestore.cli.restore_selection import stores_to_restore
 from statestore.cli.selection import PartitionSelection, Where, choose
-from statestore.kafka.topics import Topics
 from statestore.model import StoreFormat
 from statestore.partition.spec import StorePartitionSpec
 from tests.integration.broker import T0
@@ -39,9 +38,9 @@ def app(kafka_streams: Callable[..., KafkaStreams], tmp_path_factory: pytest.Tem
 
 
 def specs_of(app: KafkaStreams, state_dir: Path, stores: list[Store] = STORES) -> list[StorePartitionSpec]:
-    topics = Topics(app.bootstrap_servers)
+    topics = app.cluster.topics
     asked = PartitionSelection(
-        Where(app.bootstrap_servers, state_dir), applications=[app.application_id], stores=described(stores)
+        Where(app.cluster, state_dir), applications=[app.application_id], stores=described(stores)
     )
     return stores_to_restore(choose(asked, topics), topics, kafka_streams="4.3.1")
 

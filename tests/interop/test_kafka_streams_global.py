@@ -66,14 +66,14 @@ class Stopped:
 
     @property
     def topics(self) -> Topics:
-        return Topics(self.app.bootstrap_servers)
+        return self.app.cluster.topics
 
     @property
     def directory(self) -> Path:
         return self.state_dir / self.app.application_id / "global" / "rocksdb"
 
     def chosen(self, *stores: str, **changes: Any) -> Chosen:
-        where = Where(self.app.bootstrap_servers, self.state_dir)
+        where = Where(self.app.cluster, self.state_dir)
         names = [self.app.application_id]
         asked = PartitionSelection(where, applications=names, stores=stores, **{**self.options, **changes})
         return choose(asked, self.topics)

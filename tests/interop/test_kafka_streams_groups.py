@@ -12,6 +12,7 @@ from stopped import Stopped
 from demo.kafka_jars import KAFKA_VERSION
 from statestore.cli.restore_selection import stores_to_restore
 from statestore.errors import InputError
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.streams_group import streams_group
 from statestore.model import changelog_topic
 from tests.integration.broker import T0
@@ -37,7 +38,7 @@ def running(app: KafkaStreams, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.mark.long
 def test_whoever_runs_it_is_told_and_nobody_else_may_process(running: Stopped) -> None:
-    group = streams_group(running.app.bootstrap_servers, running.app.application_id, 30)
+    group = streams_group(Cluster(running.app.bootstrap_servers, 30), running.app.application_id)
     assert group is not None
     assert len(group.members) == 1
     assert group.changelogs == {changelog_topic(running.app.application_id, STORE.name): 0}

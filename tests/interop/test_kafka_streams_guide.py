@@ -22,8 +22,8 @@ from kafka_streams import Driver
 
 from demo.processes import wait_until
 from statestore.errors import InputError
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.groups import committed_offsets
-from statestore.kafka.topics import Topics
 from tests.documents import in_bash, to_run
 from tests.session.broker import running_broker
 
@@ -136,12 +136,12 @@ class Example:
 
     def is_processed(self) -> bool:
         """Tell whether the application's group has committed all input."""
-        committed = committed_offsets(self.servers, NAME)
+        committed = committed_offsets(Cluster(self.servers), NAME)
         inputs = {partition: found.next_offset for partition, found in committed.items() if partition.topic == NAME}
         return sum(inputs.values()) == self.sent
 
     def wait_for_no_members(self) -> None:
-        topics = Topics(self.servers)
+        topics = Cluster(self.servers).topics
 
         def nobody() -> bool:
             try:
@@ -191,7 +191,7 @@ def example(driver: Driver, tmp_path: Path) -> Iterator[Example]:
     with running_broker(tmp_path / "broker") as servers:
         example = Example(servers, tmp_path, driver)
         for topic in (NAME, "customer-totals"):
-            Topics(servers).create(topic, 2, {})
+            Cluster(servers).topics.create(topic, 2, {})
         for text in to_run(GUIDE, "python", "yaml"):
             file = tmp_path / text.splitlines()[0].removeprefix("# ")
             file.parent.mkdir(exist_ok=True)

@@ -79,7 +79,7 @@ class Stopped:
 
     @property
     def topics(self) -> Topics:
-        return Topics(self.app.bootstrap_servers)
+        return self.app.cluster.topics
 
     @property
     def parts(self) -> list[StorePartition]:
@@ -89,7 +89,7 @@ class Stopped:
         return Stopped(self.state.copy(directory))
 
     def chosen(self, *stores: str, **changes: Any) -> Chosen:
-        where = Where(self.app.bootstrap_servers, self.state.state_dir)
+        where = Where(self.app.cluster, self.state.state_dir)
         return choose(
             PartitionSelection(where, applications=[self.app.application_id], stores=stores, **changes), self.topics
         )

@@ -24,7 +24,6 @@ from statestore.cli.selection import PartitionSelection, Where, choose
 from statestore.definitions.fields import Guarantee
 from statestore.definitions.objectives import RestoreObjectives
 from statestore.drills.partition import DrillSpec, drill
-from statestore.kafka.topics import Topics
 from statestore.model import StoreFormat, changelog_topic
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Status, VerifyRow
@@ -108,7 +107,7 @@ class Life:
         """Find the stores as `verify --live` does, once."""
         if self._specs:
             return self._specs
-        where = Where(self.app.bootstrap_servers, self.state_dir)
+        where = Where(self.app.cluster, self.state_dir)
         asked = PartitionSelection(
             where,
             applications=[self.app.application_id],
@@ -117,7 +116,7 @@ class Life:
         )
 
         def found() -> list[StorePartitionSpec]:
-            chosen = choose(asked, Topics(self.app.bootstrap_servers), without_lock="always")
+            chosen = choose(asked, self.app.cluster.topics, without_lock="always")
             return [] if any(store.trouble for store in chosen.discovered) else chosen.specs
 
         # Before its first rows are on disk, nothing shows the kind of a windowed store.

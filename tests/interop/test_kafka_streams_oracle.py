@@ -12,7 +12,6 @@ from streams_oracle import Life, expected, flushed
 
 from demo.kafka_jars import KAFKA_VERSION
 from statestore.formats.time_ordered_key import INDEX
-from statestore.kafka.topics import Topics
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Status
 from statestore.stores.scan import ScannedDatabase
@@ -90,7 +89,7 @@ def assert_looks(life: Life, store: Store) -> None:
 
 def assert_proof(life: Life, store: Store, spec: StorePartitionSpec) -> None:
     """Check the proof of a store that was left open by a kill."""
-    log = Topics(spec.bootstrap_servers, 60).log_ranges([spec.partition])[spec.partition]
+    log = spec.cluster.topics.log_ranges([spec.partition])[spec.partition]
     committed = {one.offset: True for one in life.logged(store, read_committed=True)}
     proof = prove(spec, databases(spec), log, VerifyOptions(), claim=None)
     assert proof is not None

@@ -11,7 +11,6 @@ from kafka_streams import EVERY_KIND, Command, KafkaStreams, Row, Store, StorePa
 from statestore.cli.selection import PartitionSelection, Where, choose
 from statestore.cli.verification import verify_all
 from statestore.kafka.partitioner import partition_of
-from statestore.kafka.topics import Topics
 from statestore.model import StoreFormat, TopicPartition
 from statestore.reports import Status
 from statestore.verification.options import VerifyOptions
@@ -79,7 +78,7 @@ def test_it_starts_with_nothing_to_restore_and_goes_on_as_one_that_had_so_many_f
     assert (ran.code, f"--input {old.input_topic}=TOPIC" in ran.err) == (2, True), ran
     ran = command(*asked, "--input", f"{old.input_topic}={new.input_topic}", "--yes")
     assert ran.code == 0, ran.err
-    topics, where = Topics(new.bootstrap_servers), Where(new.bootstrap_servers, state_dir)
+    topics, where = new.cluster.topics, Where(new.cluster, state_dir)
     chosen = choose(
         PartitionSelection(where, applications=[new.application_id], retentions=[t[12:] for t in times]), topics
     )

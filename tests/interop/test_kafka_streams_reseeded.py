@@ -14,7 +14,6 @@ from kafka_streams import EVERY_KIND, Command, Contents, KafkaStreams, Row, Stor
 
 from statestore.cli.selection import PartitionSelection, Where, choose
 from statestore.cli.verification import verify_all
-from statestore.kafka.topics import Topics
 from statestore.model import StoreFormat
 from statestore.reports import Status
 from statestore.verification.options import VerifyOptions
@@ -83,10 +82,8 @@ def test_it_starts_with_nothing_to_restore_and_finds_and_changes_what_it_had(
         times = [] if store.kind == "kv" else ["--retention", f"{store.name}={RETENTION_MS}"]
         ran = command(*asked, "--store", store.name, "--tasks", "2", *times)
         assert ran.code == 0, ran.err
-    topics = Topics(app.bootstrap_servers)
-    chosen = choose(
-        PartitionSelection(Where(app.bootstrap_servers, state_dir), applications=[app.application_id]), topics
-    )
+    topics = app.cluster.topics
+    chosen = choose(PartitionSelection(Where(app.cluster, state_dir), applications=[app.application_id]), topics)
     rows = verify_all(chosen.specs, VerifyOptions("deep"))
     assert {(row.status, row.detail) for row in rows} == {(Status.OK, "")}
     assert len(rows) == len(PARTS)

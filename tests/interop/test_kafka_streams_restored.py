@@ -42,7 +42,7 @@ class Wiped:
     directory: Path
 
     def chosen(self, state_dir: Path, stores: Sequence[str] = tuple(described(STORES))) -> Chosen:
-        where = Where(self.app.bootstrap_servers, state_dir)
+        where = Where(self.app.cluster, state_dir)
         return choose(PartitionSelection(where, applications=[self.app.application_id], stores=stores), self.topics)
 
     def restored(self, state_dir: Path, **how: Any) -> dict[str, RestoreRow]:
@@ -57,7 +57,7 @@ class Wiped:
 
     @property
     def topics(self) -> Topics:
-        return Topics(self.app.bootstrap_servers)
+        return self.app.cluster.topics
 
 
 WHOLE = {f"{part.store}/0_{part.partition}": (Status.OK, "") for part in PARTS}

@@ -14,7 +14,6 @@ from statestore.cli import known_stores
 from statestore.cli.restore_selection import stores_to_restore
 from statestore.cli.selection import Chosen, PartitionSelection, Where, choose
 from statestore.cli.verification import rows_without_work, verify_all
-from statestore.kafka.topics import Topics
 from statestore.model import StoreFormat
 from statestore.recovery.restore import restore
 from statestore.recovery.spec import RestoreSpec
@@ -37,7 +36,7 @@ class Changed:
     def __init__(self, app: KafkaStreams, state_dir: Path) -> None:
         self.app = app
         self.state_dir = state_dir
-        self.topics = Topics(app.bootstrap_servers)
+        self.topics = app.cluster.topics
 
     @property
     def directory(self) -> Path:
@@ -52,7 +51,7 @@ class Changed:
 
     def chosen(self, *stores: str, retentions: tuple[str, ...] = ()) -> Chosen:
         asked = PartitionSelection(
-            Where(self.app.bootstrap_servers, self.state_dir),
+            Where(self.app.cluster, self.state_dir),
             applications=[self.app.application_id],
             stores=stores,
             retentions=retentions,

@@ -28,7 +28,6 @@ from kafka_streams import (
 from statestore.cli.restore_selection import stores_to_restore
 from statestore.cli.selection import PartitionSelection, Where, choose
 from statestore.discovery.store import DiscoveredStore
-from statestore.kafka.topics import Topics
 from tests.integration.broker import T0, create_topic, produce
 from tests.integration.restored import restored_here
 
@@ -56,8 +55,8 @@ def commands(stores: list[Store]) -> list[Command]:
 
 
 def chosen_of(app: KafkaStreams, state_dir: Path, shapes: Path) -> tuple[list[DiscoveredStore], list[Any]]:
-    topics = Topics(app.bootstrap_servers)
-    where = Where(app.bootstrap_servers, state_dir)
+    topics = app.cluster.topics
+    where = Where(app.cluster, state_dir)
     chosen = choose(PartitionSelection(where, applications=[app.application_id], shapes=shapes), topics)
     return chosen.discovered, stores_to_restore(chosen, topics)
 

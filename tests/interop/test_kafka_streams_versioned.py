@@ -21,7 +21,6 @@ from statestore.errors import UnknownFormatError
 from statestore.formats import versioned_row as layout
 from statestore.formats.offsets import STATUS_CLOSED
 from statestore.formats.versioned_row import LATEST, row_key
-from statestore.kafka.topics import Topics
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Status, VerifyRow
 from statestore.rewrite.changelog_writing import write_changelog
@@ -80,10 +79,10 @@ class Stopped:
     def __init__(self, app: KafkaStreams, state_dir: Path) -> None:
         self.app = app
         self.state_dir = state_dir
-        self.topics = Topics(app.bootstrap_servers)
+        self.topics = app.cluster.topics
 
     def chosen(self, *stores: str, **how: Any) -> Chosen:
-        where = Where(self.app.bootstrap_servers, self.state_dir)
+        where = Where(self.app.cluster, self.state_dir)
         selection = PartitionSelection(where, applications=[self.app.application_id], stores=stores, **how)
         return choose(selection, self.topics)
 
@@ -225,7 +224,7 @@ def test_kafka_streams_restores_the_same_versions_from_records_in_the_order_of_t
         attempt.add(keys, version_rows(keys, values, begins, ends))
     records = as_records(RowStage(tmp_path / "stage", [attempt.staged]), [spec], 1 << 20, whole=True)
     assert records.rows(0) > len(shown) > 50
-    topic, topics = f"{app.application_id}-history-changelog", Topics(app.bootstrap_servers)
+    topic, topics = f"{app.application_id}-history-changelog", app.cluster.topics
     topics.make(topic, 1, changelog_config(spec.store))
     write_changelog(topics, topic, T0, [(spec, records.batches(0))])
     after = app.write(tmp_path / "other", [HISTORY], waking(), as_of=TIMES)

@@ -17,6 +17,7 @@ from statestore.archive.snapshots import History, Listed
 from statestore.changelog.epochs import Continuity, LogComparison
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import ArchiveUnavailableError
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.topics import LogRange
 from statestore.model import TaskId, TopicPartition
 from statestore.partition.archived import ArchivedStore
@@ -516,9 +517,8 @@ def specs(rnd: Random) -> StorePartitionSpec:
 
 _FIELDS = {
     "application": "app",
-    "bootstrap_servers": "nowhere:9092",
+    "cluster": Cluster("nowhere:9092", 1),
     "state_dir": Path("/state"),
-    "kafka_timeout_s": 1,
 }
 
 

@@ -17,7 +17,7 @@ from demo.processes import wait_until
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.model import StoreFormat
 from tests.spark.logged_store import LoggedStore
 
@@ -73,7 +73,7 @@ def logged_store(bootstrap_servers: str, tmp_path: Path) -> Callable[..., Logged
             data_docs_dir=tmp_path / "data_docs",
         )
         result = LoggedStore(application, settings, partitions)
-        topics = Topics(bootstrap_servers)
+        topics = Cluster(bootstrap_servers).topics
         names = (application.input_topic, result.topic)
         for name in names:
             topics.create(name, partitions, topic_config)

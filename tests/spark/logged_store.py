@@ -14,7 +14,6 @@ from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.formats.timestamped_value import ValueAndTimestamp
-from statestore.kafka.topics import Topics
 from statestore.kafka.writer import TransactionalWriter
 from statestore.model import StorePartition, TaskId
 from statestore.statedir.paths import TaskPaths
@@ -56,7 +55,7 @@ class LoggedStore:
 
     def log(self, partition: int, records: list[Record], *, abort: bool = False) -> None:
         """Append records in one transaction."""
-        writer = TransactionalWriter(self.settings.bootstrap_servers, f"{self.application.name}-{partition}")
+        writer = TransactionalWriter(self.settings.cluster, f"{self.application.name}-{partition}")
         writer.init()
         writer.begin()
         for key, value, timestamp in records:
@@ -71,15 +70,15 @@ class LoggedStore:
     def _is_stable(self) -> bool:
         # Kafka confirms a commit before the markers are in the log.
         partitions = [self.part(partition).changelog for partition in range(self.partitions)]
-        ranges = Topics(self.settings.bootstrap_servers).log_ranges(partitions)
+        ranges = self.settings.cluster.topics.log_ranges(partitions)
         return all(found.last_stable == found.high_watermark for found in ranges.values())
 
     def catch_up(self, partition: int) -> None:
         """Apply the whole changelog to the store and commit the offset of its last record."""
         changelog = self.part(partition).changelog
-        end = Topics(self.settings.bootstrap_servers).log_ranges([changelog])[changelog].last_stable
+        end = self.settings.cluster.topics.log_ranges([changelog])[changelog].last_stable
         store = open_key_value_store(self.definition, self.directory(partition))
-        with ChangelogReader(self.settings.bootstrap_servers, changelog) as reader:
+        with ChangelogReader(self.settings.cluster, changelog) as reader:
             offset = None
             for messages in reader.read_messages(0, end):
                 for message in messages:

@@ -12,7 +12,7 @@ import pytest
 from statestore.archive.archive import ArchiveSpec
 from statestore.archive.layout import BUILDS, StoreDirectory
 from statestore.archive.snapshots import History, histories
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.reports import ProcessReport, RestoreReport, Status, VerifyReport, read_report
 from tests.archive.s3 import BUCKET, running_s3
 from tests.archive.s3 import environment as s3_environment
@@ -87,7 +87,7 @@ class Nodes(Installation):
         """Return its archive, which this process may look into."""
         for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
             monkeypatch.setenv(name, self.environment[name])
-        cluster = Topics(self.application.servers, WAIT_S).cluster_id()
+        cluster = Cluster(self.application.servers, WAIT_S).topics.cluster_id()
         return ArchiveSpec(url=self.environment["STATESTORE_ARCHIVE"], cluster=cluster)
 
     def archived(self, monkeypatch: pytest.MonkeyPatch) -> dict[StoreDirectory, History]:
@@ -255,14 +255,13 @@ from statestore_jobs.nodes import run_here
 from statestore_jobs.parallel import run_each
 from statestore_jobs.planning import task_specs
 
-from statestore.kafka.topics import Topics
 from statestore.config import load_settings
 from statestore.metastore.metastore import Metastore
 from statestore.reports import ProcessRow
 
 settings = load_settings()
 (entry,) = Metastore.of(settings).require_running().catalogue.applications.values()
-specs = task_specs(settings, Topics(settings.bootstrap_servers), entry.definition)
+specs = task_specs(settings, settings.cluster.topics, entry.definition)
 spark = SparkSession.builder.getOrCreate()
 work = partial(run_here, label="copied", run_bytes=settings.restore_run_bytes)
 print("failures:", [row.failure for row in run_each(spark, specs, work, ProcessRow)])

@@ -16,6 +16,7 @@ from statestore_jobs.parallel import run_each
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import RetryError
+from statestore.kafka.cluster import Cluster
 from statestore.metastore.command_topic import topic_name
 from statestore.metastore.evolution import partitions_of
 from statestore.metastore.metastore import Metastore
@@ -42,7 +43,7 @@ class Installation:
     def __init__(self, servers: str, directory: Path) -> None:
         self.directory = directory
         self.service_id = unique("service")
-        self.metastore = Metastore(servers, self.service_id, timeout_s=60)
+        self.metastore = Metastore(Cluster(servers, 60), self.service_id)
         self.environment = {
             **self.base_environment(),
             "STATESTORE_BOOTSTRAP_SERVERS": servers,
@@ -228,7 +229,7 @@ def test_a_job_does_not_begin_on_a_catalogue_that_nobody_can_be_certain_of(
     installation: Installation, known: ApplicationDefinition, bootstrap_servers: str
 ) -> None:
     degraded = unique("service")
-    put(Metastore(bootstrap_servers, degraded, timeout_s=60), known, {"in": 1})
+    put(Metastore(Cluster(bootstrap_servers, 60), degraded), known, {"in": 1})
     broker.produce(bootstrap_servers, topic_name(degraded), [(b"application/known", b"no command")])
     started = installation.start("process", STATESTORE_SERVICE_ID=degraded)
     _assert_one_line(started, 2, "process: MetastoreDegradedError: ")

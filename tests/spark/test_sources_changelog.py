@@ -21,6 +21,7 @@ from statestore_jobs.sources.changelog_ranges import Bounds, LogPart, parts_of
 from statestore.bulk.routing import Routing
 from statestore.definitions.store import StoreDefinition
 from statestore.formats import session_key, timestamped_value, window_key
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.record_columns import SCHEMA
 from statestore.model import StoreFormat, TopicPartition
 from tests.integration.broker import T0, transaction
@@ -219,7 +220,7 @@ def test_a_large_log_is_cut_and_a_folded_one_is_not(
     monkeypatch.setattr(changelog_ranges, "SPLIT_OFFSETS", 10)
 
     def parts(bounds: Bounds, splits: int | None) -> list[LogPart]:
-        return parts_of(bootstrap_servers, store.topic, None, bounds, splits)
+        return parts_of(Cluster(bootstrap_servers), store.topic, None, bounds, splits)
 
     assert parts(Bounds(), None) == [LogPart(0, 0, 8), LogPart(0, 8, 16), LogPart(0, 16, 25)]
     assert parts(Bounds(ends={0: 10}), None) == [LogPart(0, 0, 10)]

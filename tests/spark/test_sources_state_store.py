@@ -41,6 +41,7 @@ from statestore.errors import (
     UnknownStoreError,
 )
 from statestore.formats.value_format import TIMESTAMPED_COLUMN_FAMILY
+from statestore.kafka.cluster import Cluster
 from statestore.metastore.metastore import Metastore
 from statestore.statedir.lock import locked
 from statestore.stores import linked_view
@@ -224,7 +225,7 @@ def test_the_catalogue_says_what_the_files_of_the_store_do_not(bootstrap_servers
 
     with pytest.raises(UnknownApplicationError, match="no application 'app' is defined"):
         read(options)
-    put(Metastore(bootstrap_servers, service_id, timeout_s=60), application, {"in": 1})
+    put(Metastore(Cluster(bootstrap_servers, 60), service_id), application, {"in": 1})
 
     assert read(options) == read(files.options)
 

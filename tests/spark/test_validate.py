@@ -21,6 +21,7 @@ from statestore.durable import write_durably
 from statestore.errors import InputError, LockedError, UnknownApplicationError, UnknownStoreError
 from statestore.formats.offsets import STATUS_CLOSED
 from statestore.formats.value_format import value_format
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.topics import LogRange, Topics
 from statestore.kinds.known import BUILT_IN
 from statestore.model import StoreFormat, StoreSelector, TaskId, TopicPartition
@@ -179,9 +180,8 @@ def test_a_store_in_use_is_for_later(logged_store: LoggedStores) -> None:
         task=TaskId(0, 0),
         store=store.definition,
         changelog=None,
-        bootstrap_servers=store.settings.bootstrap_servers,
+        cluster=Cluster(store.settings.bootstrap_servers, 10),
         state_dir=store.settings.state_dir,
-        kafka_timeout_s=10,
         lock_wait_s=0.1,
     )
     with locked(store.paths(0)), pytest.raises(LockedError, match="locked by another process"):

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 from statestore.changelog.topic_settings import changelog_config
 from statestore.definitions.store import StoreDefinition
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.partitioner import partition_of
-from statestore.kafka.topics import Topics
 from statestore.metastore.metastore import Metastore
 from statestore.partition.quarantine import last_replaced
 from statestore.recovery.restore import restore
@@ -75,7 +75,7 @@ class Written:
             **options,
         }
         rows.write.format("state_store").options(**given).mode(mode).save()
-        entry = Metastore(self.servers, self.service_id, timeout_s=60).view().catalogue.entry(self.app.name)
+        entry = Metastore(Cluster(self.servers, 60), self.service_id).view().catalogue.entry(self.app.name)
         self.app.definition = entry.definition
 
     def refused(self, rows: DataFrame, **options: str) -> str:
@@ -88,7 +88,7 @@ class Written:
 
     def found(self) -> Any:
         """What a refusal must leave as it is: topics, and the files of the state directory but for our locks."""
-        topics = sorted(name for name in Topics(self.servers, 60).names() if name.startswith(self.app.name))
+        topics = sorted(name for name in Cluster(self.servers, 60).topics.names() if name.startswith(self.app.name))
         files = {path: path.stat().st_mtime_ns for path in self.app.state_dir.rglob("*.sst")}
         own = writes_of(self.app.state_dir, self.app.name, self.app.definition.stores[0].name)
         return topics, files, [*own.glob("*")], [*own.parent.parent.glob("overwrite-*")]
@@ -190,7 +190,7 @@ def test_a_store_of_any_kind_goes_through_a_dataframe_and_is_equal(
 ) -> None:
     store = ALL_STORES[kind]
     application = logged(bootstrap_servers, tmp_path, store, changes(store, 300, 1))
-    Topics(bootstrap_servers, 60).set_config(application.changelog, changelog_config(store))
+    Cluster(bootstrap_servers, 60).topics.set_config(application.changelog, changelog_config(store))
     assert restore(application.restore_spec(force=True)).failure is None
     written = Written.of(spark, application, tmp_path)
     rows = _rows(written.read())
@@ -264,7 +264,7 @@ def test_single_rows_of_windows_and_sessions_are_put_and_deleted(
 ) -> None:
     store = ALL_STORES[kind]
     application = logged(bootstrap_servers, tmp_path, store, changes(store, 300, 1))
-    Topics(bootstrap_servers, 60).set_config(application.changelog, changelog_config(store))
+    Cluster(bootstrap_servers, 60).topics.set_config(application.changelog, changelog_config(store))
     assert restore(application.restore_spec(force=True)).failure is None
     written = Written.of(spark, application, tmp_path)
     frame = written.read()

@@ -204,12 +204,13 @@ _RESTORE = """
 import sys
 from pathlib import Path
 from statestore.definitions.store import StoreDefinition
+from statestore.kafka.cluster import Cluster
 from statestore.model import TaskId
 from statestore.objects.path import location
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore_progress import RestoreProgressWriter
 store = StorePartitionSpec(application="shop", task=TaskId(0, 3), store=StoreDefinition(name="orders"), changelog=None,
-                           bootstrap_servers="", state_dir=Path("/nowhere"), kafka_timeout_s=1)
+                           cluster=Cluster(""), state_dir=Path("/nowhere"))
 with RestoreProgressWriter(store, location(sys.argv[1])) as progress:
     progress.reading(1_000, 61_000)
     for line in sys.stdin:

@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse
 from statestore_ui.running_work import Running
 
 from statestore.definitions.store import StoreDefinition
+from statestore.kafka.cluster import Cluster
 from statestore.model import TaskId
 from statestore.partition.spec import StorePartitionSpec
 from statestore.recovery.restore_progress import RestoreProgressWriter
@@ -34,9 +35,8 @@ def test_what_a_restore_itself_writes_is_read(reports, show, tmp_path):
         task=TaskId(0, 3),
         store=StoreDefinition(name="orders"),
         changelog=None,
-        bootstrap_servers="",
+        cluster=Cluster("", 1),
         state_dir=tmp_path / "state",
-        kafka_timeout_s=1,
     )
     directory = reports.directory / "restore" / ".progress-manual__1-abcdef12"
     with RestoreProgressWriter(store, directory) as progress:

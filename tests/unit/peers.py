@@ -12,7 +12,8 @@ from typing import Generic, TypeVar
 import pytest
 from confluent_kafka import KafkaError
 
-from statestore.kafka import leaders
+from statestore.kafka import leader_requests, partition_fetcher
+from statestore.kafka.connection_pool import Address
 from statestore.model import TopicPartition
 
 A = TypeVar("A")
@@ -84,7 +85,7 @@ def playing(monkeypatch: pytest.MonkeyPatch, read: Callable[[bytes], A]) -> Iter
     started: list[Peer[A]] = []
 
     def start(*scripts: list[Callable[[A], bytes]] | KafkaError) -> list[Peer[A]]:
-        said: list[leaders.Address | KafkaError] = []
+        said: list[Address | KafkaError] = []
         for script in scripts:
             if isinstance(script, KafkaError):
                 said.append(script)
@@ -92,10 +93,11 @@ def playing(monkeypatch: pytest.MonkeyPatch, read: Callable[[bytes], A]) -> Iter
                 started.append(Peer(read, *script))
                 said.append(started[-1].address)
 
-        def of(self: object, partitions: list[TopicPartition], timeout_s: float) -> dict[TopicPartition, object]:
+        def find(_: object, partitions: list[TopicPartition], timeout_s: float) -> dict[TopicPartition, object]:
             return dict.fromkeys(partitions, said.pop(0) if len(said) > 1 else said[0])
 
-        monkeypatch.setattr(leaders.Leaders, "of", of)
+        for module in (leader_requests, partition_fetcher):
+            monkeypatch.setattr(module, "find_leaders", find)
         return started
 
     try:

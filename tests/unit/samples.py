@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.definitions.store import StoreDefinition
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.record_columns import SCHEMA
 from statestore.model import TaskId, TopicPartition
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
@@ -45,9 +46,8 @@ def store_partition(state_dir: Path = Path("/state"), **changes: Any) -> StorePa
         task=TaskId(0, 0),
         store=TIMESTAMPED,
         changelog=ChangelogSpec(topic=CHANGELOG.topic, topic_id="id", delete_retention_ms=1_000),
-        bootstrap_servers="nowhere:9092",
+        cluster=Cluster("nowhere:9092", 1),
         state_dir=state_dir,
-        kafka_timeout_s=1,
     )
     return spec.model_copy(update=changes)
 

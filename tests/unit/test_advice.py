@@ -12,6 +12,7 @@ from statestore.advice import NO_ACTION, Situation, Target, advice, message, of_
 from statestore.archive.archive import ArchiveSpec
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import StateStoreError
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.topics import LogRange
 from statestore.model import TaskId
 from statestore.partition.advice import LostLog, advise, situation
@@ -39,9 +40,8 @@ def spec(**fields) -> StorePartitionSpec:
         **{
             "application": "shop",
             "changelog": changelog,
-            "bootstrap_servers": "kafka:9092",
+            "cluster": Cluster("kafka:9092", 1),
             "state_dir": Path("/state"),
-            "kafka_timeout_s": 1.0,
             **given,
         }
     )

@@ -11,6 +11,7 @@ from statestore.definitions.store import StoreDefinition
 from statestore.discovery import changelogs
 from statestore.discovery.changelogs import changelog_spec, is_input, log_ranges, processed
 from statestore.errors import InputOffsetError
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.groups import GroupOffset
 from statestore.kafka.topics import LogRange, Topic
 from statestore.model import TaskId, TopicPartition
@@ -23,9 +24,8 @@ SPEC = store_partition(task=TaskId(0, 1), store=StoreDefinition(name="by-id"), c
 
 
 class Where:
-    bootstrap_servers = "nowhere:9092"
+    cluster = Cluster("nowhere:9092", 1)
     state_dir = Path("/state")
-    kafka_timeout_s = 1.0
 
 
 class Logs:
@@ -39,8 +39,8 @@ def group(monkeypatch):
     offsets = {}
 
     class Group:
-        def __init__(self, servers, name, timeout_s):
-            assert (servers, name) == ("nowhere:9092", "app")
+        def __init__(self, cluster, name):
+            assert (cluster.servers, name) == ("nowhere:9092", "app")
 
         def __enter__(self):
             return self

@@ -13,6 +13,7 @@ from store_samples import STORES, context
 
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import StoreCorruptedError
+from statestore.kafka.cluster import Cluster
 from statestore.model import TaskId, TopicPartition
 from statestore.partition.last_commit import LastCommit
 from statestore.partition.spec import StorePartitionSpec
@@ -183,9 +184,8 @@ def test_verification_finds_commits_that_follow_one_that_the_store_does_not_have
         task=TaskId(0, 0),
         store=StoreDefinition(name="s", logged=False),
         changelog=None,
-        bootstrap_servers="nowhere:9092",
+        cluster=Cluster("nowhere:9092", 1),
         state_dir=tmp_path,
-        kafka_timeout_s=1,
     )
     log, own = CommitLog(spec.paths.commits("s"), only_copy=True), TopicPartition(*spec.partition)
     log.prepare(3, {"": []}, {own: 3}, None, {"": {own: 2}})

@@ -16,6 +16,7 @@ import pytest
 
 from statestore.errors import KafkaUnavailableError
 from statestore.kafka import groups, reader, validating_consumer
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.deadline import call_within, close_consumer
 from statestore.kafka.writer import TransactionalWriter
 from statestore.model import TopicPartition
@@ -93,7 +94,7 @@ def test_a_consumer_that_closes_is_closed_when_the_call_returns(caplog: pytest.L
 
 def leave_group() -> None:
     """Make a consumer group, and leave it."""
-    with groups.ConsumerGroup(NOWHERE, "group"):
+    with groups.ConsumerGroup(Cluster(NOWHERE), "group"):
         pass
 
 
@@ -101,14 +102,14 @@ def leave_reader() -> None:
     """Read nothing from a log, and leave the reader."""
     with (
         pytest.raises(KafkaUnavailableError),
-        reader.LogReader(NOWHERE, PARTITION, stall_timeout_s=0) as reading,
+        reader.LogReader(Cluster(NOWHERE, 0), PARTITION) as reading,
     ):
         next(reading.read_messages(0, 1))
 
 
 def leave_validation() -> None:
     """Validate no position."""
-    assert validating_consumer.refused_positions(NOWHERE, {}, 0) == set()
+    assert validating_consumer.refused_positions(Cluster(NOWHERE, 0), {}) == set()
 
 
 @pytest.mark.parametrize(
@@ -131,9 +132,9 @@ def test_offsets_are_not_taken_for_sent_whatever_was_raised(monkeypatch: pytest.
     def fail(*_: object) -> None:
         raise SystemError("returned NULL without setting an exception")
 
-    with groups.ConsumerGroup(NOWHERE, "group") as consumer:
+    with groups.ConsumerGroup(Cluster(NOWHERE), "group") as consumer:
         monkeypatch.setattr(consumer, "metadata", lambda: None)
-        writer = TransactionalWriter(NOWHERE, "writer", LONG_S)
+        writer = TransactionalWriter(Cluster(NOWHERE, LONG_S), "writer")
         monkeypatch.setattr(writer, "_producer", SimpleNamespace(send_offsets_to_transaction=fail))
         with pytest.raises(SystemError):
             writer.send_offsets(consumer, {PARTITION: groups.GroupOffset(1)})

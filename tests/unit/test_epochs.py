@@ -16,6 +16,7 @@ from peers import Play, each_passing, framed, playing
 
 from statestore.changelog.epochs import Continuity, LastEpoch, LogComparison, LogEnd, compared, last_epochs, validated
 from statestore.errors import KafkaUnavailableError, TopicMismatchError
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.epoch_ends import EpochEnd, ask_epoch_ends
 from statestore.kafka.topics import LogRange, LogStart
 from statestore.model import TopicPartition
@@ -337,7 +338,7 @@ def _ask(epochs: dict[TopicPartition, int], stall_s: float = 60) -> dict[TopicPa
     def take(partition: TopicPartition, end: EpochEnd) -> None:
         found[partition] = end
 
-    ask_epoch_ends(NOBODY, epochs, take, stall_s)
+    ask_epoch_ends(Cluster(NOBODY, stall_s), epochs, take)
     return found
 
 
@@ -350,8 +351,11 @@ def test_thousands_of_partitions_are_asked_for_in_few_requests(play: Play[Asked]
 
 def test_nothing_asked_is_nothing_answered_even_without_a_broker() -> None:
     assert _ask({}) == {}
-    assert last_epochs(NOBODY, {}, 1) == {}
-    assert last_epochs(NOBODY, {LOG: LogEnd(0, 7), OTHER: LogEnd(5, 0)}, 1) == {LOG: LogEnd(0, 7), OTHER: LogEnd(5, 0)}
+    assert last_epochs(Cluster(NOBODY, 1), {}) == {}
+    assert last_epochs(Cluster(NOBODY, 1), {LOG: LogEnd(0, 7), OTHER: LogEnd(5, 0)}) == {
+        LOG: LogEnd(0, 7),
+        OTHER: LogEnd(5, 0),
+    }
 
 
 @each_passing
@@ -421,12 +425,12 @@ def test_the_last_epochs_of_many_logs_are_found_side_by_side(play: Play[Asked]) 
         partition: LogEnd(len(log.written), log.epochs[-1] if log.epochs else log.epoch)
         for partition, log in logs.items()
     }
-    assert last_epochs(NOBODY, ends, 60) == expected
+    assert last_epochs(Cluster(NOBODY, 60), ends) == expected
     assert len(peer.asked) <= 3
 
 
 def test_the_epoch_of_an_offset_that_several_elections_left_behind_is_found(play: Play[Asked]) -> None:
     ends = {8: EpochEnd(6, 30), 5: EpochEnd(2, 24), 1: EpochEnd(0, 12)}
     (peer,) = play([told(lambda _, epoch: ends[epoch])] * 10)
-    assert last_epochs(NOBODY, {LOG: LogEnd(20, 9)}, 60) == {LOG: LogEnd(20, 2)}
+    assert last_epochs(Cluster(NOBODY, 60), {LOG: LogEnd(20, 9)}) == {LOG: LogEnd(20, 2)}
     assert [asked.epochs[LOG] for asked in peer.asked] == [8, 5, 1]

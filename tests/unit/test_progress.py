@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from statestore.definitions.application import ApplicationDefinition
+from statestore.kafka.cluster import Cluster
 from statestore.model import TaskId
 from statestore.progress import files as progress_module
 from statestore.progress.files import read_files
@@ -22,9 +23,8 @@ def spec(tmp_path):
         input_end=500,
         offsets_id="offsets",
         changelogs={},
-        bootstrap_servers="",
+        cluster=Cluster("", 1),
         state_dir=tmp_path / "state",
-        kafka_timeout_s=1,
         progress=tmp_path / "progress" / "app-0_3.json",
     )
 

@@ -19,6 +19,7 @@ from statestore.kafka import (
     record_kernels,  # noqa: F401  # else short ranges go through librdkafka
     stall,
 )
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.partition_fetcher import PartitionFetcher
 from statestore.kafka.reader import LogReader, first_offsets
 from statestore.model import TopicPartition
@@ -77,7 +78,7 @@ def _offsets(peer: Peer[Asked]) -> list[int]:
 
 
 def _fetched(stall_s: float = 5, offset: int = 0) -> bytes:
-    fetcher = PartitionFetcher("127.0.0.1:1", PARTITION, read_committed=True, stall_timeout_s=stall_s)
+    fetcher = PartitionFetcher(Cluster("127.0.0.1:1", stall_s), PARTITION, read_committed=True)
     with closing(fetcher):
         return fetcher.fetch(offset, _NEVER).records.tobytes()
 
@@ -115,7 +116,7 @@ def test_connection_that_breaks_is_made_again(play: Play[Asked], broken: Answer)
 def test_connection_that_breaks_between_answers_leaves_no_gap(play: Play[Asked]) -> None:
     second, third = (encoded(ROWS, base=base) for base in (20, 40))
     (peer,) = play([told(BATCH), lambda asked: told(second)(asked)[:200], told(second), told(third)])
-    with LogReader("127.0.0.1:1", PARTITION, stall_timeout_s=5) as reader:
+    with LogReader(Cluster("127.0.0.1:1", 5), PARTITION) as reader:
         offsets = [offset for batch in reader.read(0, 60) for offset in batch.column("offset").to_pylist()]
     assert offsets == list(range(60))
     assert _offsets(peer) == [0, 20, 20, 40]
@@ -147,7 +148,7 @@ def test_empty_answers_are_a_stall_in_the_end(play: Play[Asked]) -> None:
 
 
 def _read(end: int, stall_s: float = 30) -> list[int]:
-    with LogReader("127.0.0.1:1", PARTITION, stall_timeout_s=stall_s) as reader:
+    with LogReader(Cluster("127.0.0.1:1", stall_s), PARTITION) as reader:
         return [offset for batch in reader.read(0, end) for offset in batch.column("offset").to_pylist()]
 
 
@@ -156,8 +157,8 @@ def test_range_is_done_when_nothing_is_left_in_it_before_the_last_stable_offset(
 ) -> None:
     (peer,) = play([told(BATCH), told(last_stable=30), told(BATCH), told(last_stable=30), told(last_stable=30)])
     assert _read(30) == list(range(20))
-    assert holes("127.0.0.1:1", PARTITION, 0, 30, 30) == 10
-    assert first_offsets("127.0.0.1:1", {PARTITION: (20, 30)}, 30) == {PARTITION: None}
+    assert holes(Cluster("127.0.0.1:1", 30), PARTITION, 0, 30) == 10
+    assert first_offsets(Cluster("127.0.0.1:1", 30), {PARTITION: (20, 30)}) == {PARTITION: None}
     assert _offsets(peer) == [0, 20, 0, 20, 20]
 
 
@@ -167,7 +168,7 @@ def test_range_is_not_done_by_an_empty_answer_that_says_nothing_of_all_of_it(pla
     with pytest.raises(KafkaUnavailableError, match=r"log-3 from offset 20: nothing came for 0\.5 s"):
         _read(30, 0.5)
     with pytest.raises(KafkaUnavailableError, match=r"log-3 the first: nothing came for 0\.5 s"):
-        first_offsets("127.0.0.1:1", {PARTITION: (20, 30)}, 0.5)
+        first_offsets(Cluster("127.0.0.1:1", 0.5), {PARTITION: (20, 30)})
 
 
 def test_what_failed_last_is_told_when_nothing_comes(play: Play[Asked]) -> None:
@@ -181,7 +182,7 @@ def test_topic_that_stays_unknown_is_a_mismatch(play: Play[Asked]) -> None:
     with pytest.raises(TopicMismatchError):
         _fetched(0.5)
     with pytest.raises(TopicMismatchError):
-        first_offsets("127.0.0.1:1", {PARTITION: (0, 20)}, 0.5)
+        first_offsets(Cluster("127.0.0.1:1", 0.5), {PARTITION: (0, 20)})
 
 
 @pytest.mark.parametrize(("code", "error"), [(1, StoreBehindLogStartError), (29, KafkaUnavailableError)])
@@ -191,11 +192,11 @@ def test_what_does_not_pass_is_told_at_once(play: Play[Asked], code: int, error:
     with pytest.raises(error, match="log-3"):
         _fetched(600)
     with pytest.raises(error, match="log-3"):
-        first_offsets("127.0.0.1:1", {PARTITION: (0, 20)}, 600)
+        first_offsets(Cluster("127.0.0.1:1", 600), {PARTITION: (0, 20)})
     assert time.monotonic() - started < 60
 
 
 def test_search_goes_on_with_the_broker_that_leads(play: Play[Asked]) -> None:
     old, new = play([told(error=6)], [told(), lambda asked: b"", told(BATCH)])
-    assert first_offsets("127.0.0.1:1", {PARTITION: (5, 20)}, 5) == {PARTITION: 5}
+    assert first_offsets(Cluster("127.0.0.1:1", 5), {PARTITION: (5, 20)}) == {PARTITION: 5}
     assert (_offsets(old), _offsets(new)) == ([5], [5, 5, 5])

@@ -77,7 +77,7 @@ def test_a_log_has_lost_nothing_only_if_all_of_its_offsets_were_seen(monkeypatch
     asked = []
     monkeypatch.setattr(replacement, "holes", lambda *given, **how: asked.append((given, how)) or found)
     assert has_lost_none(store_partition(), 3, 9) is expected
-    assert asked == [(("nowhere:9092", CHANGELOG, 3, 9, 1), {"enough": 1})]
+    assert asked == [((store_partition().cluster, CHANGELOG, 3, 9), {"enough": 1})]
 
 
 @pytest.mark.parametrize(("committed", "end"), [(5, 6), (8, 9), (9, 10), (20, 10)])

@@ -362,8 +362,8 @@ class Log:
     held = 1
     opened: list = []  # noqa: RUF012
 
-    def __init__(self, servers, partition, *, stall_timeout_s):
-        self.opened.append((servers, partition, stall_timeout_s))
+    def __init__(self, cluster, partition):
+        self.opened.append((cluster, partition))
         self.open = False
 
     def __enter__(self):
@@ -389,11 +389,11 @@ def log(monkeypatch):
 def test_bytes_of_a_log_are_estimated_from_those_of_a_sample(store, log, offsets):
     bytes_each = estimated_bytes(store, {CHANGELOG: LogRange(7, 7 + offsets, 10**9)}) / offsets
     assert 100 <= bytes_each < 110  # what a record takes in memory besides
-    assert log.opened == [("nowhere:9092", CHANGELOG, 1)]
+    assert log.opened == [(store.cluster, CHANGELOG)]
 
 
 def test_bytes_of_a_short_log_are_those_of_its_keys_and_values(store, log):
-    held = [batch for batch in Log("", CHANGELOG, stall_timeout_s=0).__enter__().read(7, 57)]
+    held = [batch for batch in Log(store.cluster, CHANGELOG).__enter__().read(7, 57)]
     bytes_held = sum(batch.column(0).nbytes + batch.column(1).nbytes for batch in held)
     assert estimated_bytes(store, {CHANGELOG: LogRange(7, 57, 57)}) == bytes_held
 
@@ -440,13 +440,12 @@ def test_the_ends_of_a_stores_logs_are_asked_for_by_its_partitions(store, monkey
     asked = []
 
     def log_ranges(topics, specs):
-        asked.append((topics, specs))
+        asked.append((topics.cluster, specs))
         return {TopicPartition(CHANGELOG.topic, number): LogRange(number, 5, 5) for number in range(4)}
 
-    monkeypatch.setattr(full, "Topics", lambda *made_with: made_with)
     monkeypatch.setattr(full, "log_ranges", log_ranges)
     assert store_logs(store) == {CHANGELOG: LogRange(0, 5, 5)}
-    assert asked == [(("nowhere:9092", 1), [store])]
+    assert asked == [(store.cluster, [store])]
     changelog = store.changelog.model_copy(update={"partitions": 2})
     of_all = store.model_copy(update={"task": GLOBAL_TASK, "changelog": changelog})
     assert store_logs(of_all) == {

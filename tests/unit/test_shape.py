@@ -8,6 +8,7 @@ import pytest
 
 from statestore.definitions.application import ApplicationDefinition
 from statestore.errors import DefinitionError
+from statestore.kafka.cluster import Cluster
 from statestore.model import TaskId
 from statestore.partition.spec import ChangelogSpec
 from statestore.tasks.shape import check_shape, remember_shape
@@ -35,9 +36,8 @@ def spec(tmp_path):
             input_end=0,
             offsets_id="offsets",
             changelogs={},
-            bootstrap_servers="",
+            cluster=Cluster("", 1),
             state_dir=tmp_path,
-            kafka_timeout_s=1,
         )
 
     return make

@@ -10,6 +10,7 @@ from statestore_jobs.stages import not_begun, split_by_readiness
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import LockedError, ProcessingError, StateStoreError
+from statestore.kafka.cluster import Cluster
 from statestore.model import TaskId
 from statestore.reports import Failure, ProcessRow
 from statestore.tasks.spec import TaskSpec
@@ -40,9 +41,8 @@ def test_a_task_that_was_not_begun_is_retried_if_a_retry_helps_all_that_it_waits
         input_end=0,
         offsets_id="offsets",
         changelogs={},
-        bootstrap_servers="",
+        cluster=Cluster("", 1),
         state_dir=Path(),
-        kafka_timeout_s=1,
     )
     [row] = not_begun([spec], rows)
     assert row.failure is not None

@@ -9,6 +9,7 @@ import pytest
 
 from statestore.advice import Situation
 from statestore.formats.commit_metadata import CommitMetadata, encode
+from statestore.kafka.cluster import Cluster
 from statestore.model import TopicPartition
 from statestore.reports import SurveyReport
 from statestore.survey.copies import Copies, Snapshot
@@ -81,7 +82,7 @@ class World:
             7,
             self.hidden,
         )
-        return report_of(facts, self.copies, SurveyRequest("kafka:9092"), NOW_MS, lambda _: {})
+        return report_of(facts, self.copies, SurveyRequest(Cluster("kafka:9092")), NOW_MS, lambda _: {})
 
     def found(self) -> list[Situation]:
         return [Situation(risk.advice.situation) for risk in self.report().risks]

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 from statestore.changelog.reader import ChangelogReader
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, StoreCorruptedError, TopicMismatchError
+from statestore.kafka.cluster import Cluster
 from statestore.model import TopicPartition
 from statestore_jobs.sources.changelog_ranges import Bounds, LogPart, parts_of
 from statestore_jobs.sources.changelog_stream import STREAM_OPTIONS, ChangelogStreamReader
@@ -162,7 +163,7 @@ class ChangelogSourceReader(DataSourceReader):
     """Reads the parts of a log that the options name."""
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
-        self._servers = required(options, "bootstrap_servers")
+        self._cluster = Cluster(required(options, "bootstrap_servers"))
         self._topic = required(options, "topic")
         self._asked = partition_list(options)
         self._bounds = _bounds(options)
@@ -185,14 +186,14 @@ class ChangelogSourceReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """At least one Spark partition for each partition of the topic."""
-        return [*parts_of(self._servers, self._topic, self._asked, self._bounds, self._splits)]
+        return [*parts_of(self._cluster, self._topic, self._asked, self._bounds, self._splits)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield the records of one part, in offset order unless folded."""
         forget_importers()
         assert isinstance(partition, LogPart)
         log = TopicPartition(self._topic, partition.partition)
-        with ChangelogReader(self._servers, log) as reader:
+        with ChangelogReader(self._cluster, log) as reader:
             values = None if self._store is None else self._store.values
             records = reader.read(partition.start, partition.end, values)
             for batch in self._folded(records, log, partition) if self._latest else records:

@@ -9,6 +9,7 @@ from pyspark.sql.datasource import InputPartition
 
 from statestore.changelog.reader import ChangelogReader
 from statestore.errors import InputError, TopicMismatchError
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.topics import LogRange, Topics
 from statestore.model import TopicPartition
 
@@ -35,7 +36,9 @@ class Bounds:
     end_time: int | None = None
 
 
-def parts_of(servers: str, topic: str, asked: list[int] | None, bounds: Bounds, splits: int | None) -> list[LogPart]:
+def parts_of(
+    cluster: Cluster, topic: str, asked: list[int] | None, bounds: Bounds, splits: int | None
+) -> list[LogPart]:
     """Return what each Spark partition is to read: at least one for each partition of the topic, in offset order.
 
     Parameters
@@ -52,7 +55,7 @@ def parts_of(servers: str, topic: str, asked: list[int] | None, bounds: Bounds, 
     InputError
         If records are asked for that may never come.
     """
-    topics = Topics(servers)
+    topics = cluster.topics
     count = topics.require(topic).partitions
     partitions = list(range(count)) if asked is None else asked
     if unknown := sorted({*partitions, *bounds.starts, *bounds.ends} - set(range(count))):
@@ -61,9 +64,9 @@ def parts_of(servers: str, topic: str, asked: list[int] | None, bounds: Bounds, 
     for log, found in topics.log_ranges(TopicPartition(topic, partition) for partition in partitions).items():
         start, end = found.start, found.last_stable
         if bounds.start_time is not None:
-            start = _first_from(servers, topics, log, found, bounds.start_time)
+            start = _first_from(topics, log, found, bounds.start_time)
         if bounds.end_time is not None:
-            end = _first_from(servers, topics, log, found, bounds.end_time)
+            end = _first_from(topics, log, found, bounds.end_time)
         start = max(start, bounds.starts.get(log.partition, 0))
         end = bounds.ends.get(log.partition, end)
         if end > found.last_stable:  # the reader would wait for it
@@ -75,7 +78,7 @@ def parts_of(servers: str, topic: str, asked: list[int] | None, bounds: Bounds, 
     return parts
 
 
-def _first_from(servers: str, topics: Topics, log: TopicPartition, found: LogRange, time_ms: int) -> int:
+def _first_from(topics: Topics, log: TopicPartition, found: LogRange, time_ms: int) -> int:
     """Offset of the first record that is not older than a time; the log's end if there is none.
 
     Kafka looks up a record or a marker. A marker has the time of its commit, which may be much later than the times of
@@ -86,7 +89,7 @@ def _first_from(servers: str, topics: Topics, log: TopicPartition, found: LogRan
     offset = topics.first_after(log, time_ms - 1)
     if offset is None or offset >= found.last_stable:
         return found.last_stable
-    with ChangelogReader(servers, log) as reader:
+    with ChangelogReader(topics.cluster, log) as reader:
         for batch in reader.read(max(offset, found.start), found.last_stable):
             late = batch.column("timestamp").to_numpy() >= time_ms
             if late.any():

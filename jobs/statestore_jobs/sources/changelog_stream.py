@@ -17,7 +17,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
 from statestore.errors import InputError, StoreBehindLogStartError, TopicMismatchError
-from statestore.kafka.topics import LogRange, Topics
+from statestore.kafka.cluster import Cluster
+from statestore.kafka.topics import LogRange
 from statestore.model import TopicPartition
 from statestore_jobs.sources.changelog_ranges import cut
 from statestore_jobs.sources.options import flag, number, offsets_by_partition, partition_list, required
@@ -39,7 +40,7 @@ class ChangelogStreamReader(DataSourceStreamReader):
     """
 
     def __init__(self, options: Mapping[str, str], records: DataSourceReader) -> None:
-        self._servers = required(options, "bootstrap_servers")
+        self._cluster = Cluster(required(options, "bootstrap_servers"))
         self._topic = required(options, "topic")
         self._asked = partition_list(options)
         self._splits = number(options, "splits", 1)
@@ -114,7 +115,7 @@ class ChangelogStreamReader(DataSourceStreamReader):
 
     def _logs(self) -> tuple[str, dict[int, LogRange]]:
         """Id of the topic, and the logs of the partitions that are read."""
-        topics = Topics(self._servers)
+        topics = self._cluster.topics
         topic = topics.require(self._topic)
         partitions = range(topic.partitions) if self._asked is None else self._asked
         named = [*self._starts] if isinstance(self._starts, dict) else []

@@ -26,7 +26,6 @@ from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.partitions import store_partition_specs
 from statestore.errors import InputError, StateStoreError
-from statestore.kafka.topics import Topics
 from statestore.metastore.adoption import adoption_hooks
 from statestore.metastore.claims import require_own
 from statestore.metastore.metastore import Metastore
@@ -77,7 +76,7 @@ def plan_write(options: Mapping[str, str]) -> Planned:
     metastore = Metastore.of(settings)
     definition = metastore.require_running().catalogue.entry(application).definition
     store = definition.store(name)
-    topics = Topics(settings.bootstrap_servers, settings.kafka_timeout_s)
+    topics = settings.cluster.topics
     require_own(topics, [application], settings.service_id)
     archive = archive_of(settings, topics)
     stores = [
@@ -117,7 +116,7 @@ class StateStoreWriter(DataSourceArrowWriter):
             require_upsertable(planned.stores)
         first = planned.stores[0]
         # Asked again when all rows are there; here, before any work is done for nothing.
-        Topics(first.bootstrap_servers, first.kafka_timeout_s).require_no_members(first.application)
+        first.cluster.topics.require_no_members(first.application)
         self._options, self._schema, self._overwrites = options, to_arrow_schema(schema), overwrite
         self._store: StoreDefinition = first.store
         self._partitions = len(planned.stores)

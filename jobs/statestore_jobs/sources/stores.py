@@ -13,6 +13,7 @@ from statestore.discovery.kind_and_format import discovered_kind, format_of, kin
 from statestore.discovery.shape import StoreShape, shape_of, telling_shape
 from statestore.discovery.store_directory import StoreDirectory
 from statestore.errors import InputError
+from statestore.kafka.cluster import Cluster
 from statestore.kinds.known import is_built_in, kind_of
 from statestore.model import StoreFormat, check_name
 from statestore_jobs.sources.options import defined_store, partition_list, required, store_settings
@@ -129,7 +130,7 @@ def _defined(options: Mapping[str, str], store: StoreDirectory) -> dict[str, Any
         known = load_definitions(Path(options["definitions"]))
     else:
         service_id = options.get("service_id") or os.environ.get("STATESTORE_SERVICE_ID") or "default"
-        known = Metastore(options["bootstrap_servers"], service_id).require_running().catalogue.definitions()
+        known = Metastore(Cluster(options["bootstrap_servers"]), service_id).require_running().catalogue.definitions()
     [application] = select(known, [store.application], [store.name])
     return application.store(store.name).model_dump()
 

@@ -92,7 +92,7 @@ def begin_ranges(spec: RestoreSpec) -> tuple[OffsetRange, ...]:
     LockedError
         If another restore of this store is at work.
     """
-    staging, asked_ms = Staging(spec.store.paths, spec.store.store.name), brokers_clock.now_ms(spec.store)
+    staging, asked_ms = Staging(spec.store.paths, spec.store.store.name), brokers_clock.now_ms(spec.store.cluster)
     logs = store_logs(spec.store)
     with staging.alone(spec.store.lock_wait_s):
         staging.clear_unfinished()

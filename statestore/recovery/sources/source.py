@@ -164,7 +164,7 @@ def record_of(spec: RestoreSpec, built: Built, logs: Logs, whole_ms: int) -> Sto
     """
     assert spec.store.changelog is not None
     store, log = spec.store, logs[spec.store.partition]
-    ends = log_ends(store.bootstrap_servers, {store.partition: log}, store.kafka_timeout_s)
+    ends = log_ends(store.cluster, {store.partition: log})
     return StoreRecord(
         topic_id=spec.store.changelog.topic_id,
         caught_up_ms=whole_ms,

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from statestore.discovery.changelogs import log_ranges
 from statestore.discovery.links import undisturbed
 from statestore.discovery.opening import Opened, close_all, open_databases
 from statestore.discovery.store_directory import LiveStore
@@ -25,6 +26,7 @@ from statestore.errors import (
     unreadable_is_damaged,
 )
 from statestore.formats.database_files import files_with_rows
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.topics import LogRange
 from statestore.partition.inspection import damaged_file
 from statestore.partition.spec import StorePartitionSpec
@@ -32,7 +34,6 @@ from statestore.statedir.legacy import legacy_offsets
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.scratch import scratch_directory
 from statestore.stores.scan import ScannedDatabase
-from statestore.verification.gathering import Cluster
 from statestore.verification.kernels import hashes_of
 from statestore.verification.options import VerifyOptions
 from statestore.verification.proof.bounds import (
@@ -147,7 +148,7 @@ def _look(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) ->
             found = found._replace(
                 claims=claims,
                 committed=max(claims.values(), default=None),
-                log=cluster.log_ranges([spec])[spec.partition],
+                log=log_ranges(cluster.topics, [spec])[spec.partition],
             )
             if older and not is_another_store(spec, record):
                 said = f"an older copy of its files was put back: {'; '.join(older)}"
@@ -157,7 +158,7 @@ def _look(spec: StorePartitionSpec, options: VerifyOptions, cluster: Cluster) ->
             found = _read(spec, used, found, options, cluster)
             return found if older else _with_bounds(spec, found, record, options)
     except StoreCorruptedError as error:
-        log = cluster.log_ranges([spec])[spec.partition] if spec.store.logged else found.log
+        log = log_ranges(cluster.topics, [spec])[spec.partition] if spec.store.logged else found.log
         damage = _without_views(str(error), opened)
         return found._replace(log=log, damage=damage, file=damaged_file(StoreCorruptedError(damage), spec.live))
     except FileNotFoundError as error:
@@ -230,7 +231,7 @@ def _look_at_global(
     options: VerifyOptions,
     cluster: Cluster,
 ) -> Look:
-    logs = cluster.log_ranges([spec])
+    logs = log_ranges(cluster.topics, [spec])
     if options.depth == "deep" and spec.global_kind != "processor" and not why_not_comparable(spec):
         (database,) = databases.values()
         if (proof := prove_global(spec, logs, options, database)) is not None:
@@ -254,7 +255,7 @@ def _proven(
         if pause_s is None or proof is None or not proof.unexplained:
             break
         sleep(pause_s)
-        log = cluster.log_ranges([spec])[spec.partition]
+        log = log_ranges(cluster.topics, [spec])[spec.partition]
         if log.high_watermark == found.log.high_watermark:
             break
         found = found._replace(log=log)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from statestore.advice import Situation, advice
 from statestore.changelog import brokers_clock
 from statestore.changelog.reader import ChangelogReader
+from statestore.discovery.changelogs import log_ranges
 from statestore.errors import (
     LockedError,
     RetryError,
@@ -24,13 +25,13 @@ from statestore.errors import (
     UnknownStoreError,
     of_os_error,
 )
+from statestore.kafka.cluster import Cluster
 from statestore.partition.advice import target_of
 from statestore.partition.spec import StorePartitionSpec
 from statestore.partition.verdict import repartitioned
 from statestore.reports import Action, Advice, Contents, DifferingKey, Status, VerifyRow
 from statestore.requests.verify import Depth
 from statestore.statedir.lock import require_made
-from statestore.verification.gathering import Cluster
 from statestore.verification.live.confirmation import Seen, confirmed, end_of, lowest
 from statestore.verification.live.kill_risk import kill_risk
 from statestore.verification.live.looks import Look, change_of_topic, look
@@ -153,7 +154,7 @@ class _Watched:
             return ""
         age_ms = None
         if found.changed_ms is not None and changelog.compacted:
-            age_ms = max(brokers_clock.now_ms(self.spec) - found.changed_ms, 0)
+            age_ms = max(brokers_clock.now_ms(self.spec.cluster) - found.changed_ms, 0)
         return kill_risk(offset, found.log, changelog, age_ms, alert_at=self._options.alert_at)
 
     def _without_log(self) -> _Judged:
@@ -163,7 +164,7 @@ class _Watched:
         return _Judged(Status.REPLACED, Action.BY_HAND, f"{detail}; {_ADVICE}")
 
     def _missing(self) -> _Judged:
-        logs = self._cluster.log_ranges([self.spec]) if self.spec.store.logged else {}
+        logs = log_ranges(self._cluster.topics, [self.spec]) if self.spec.store.logged else {}
         if logs and all(log.start == log.high_watermark == 0 for log in logs.values()):
             return _Judged(Status.EMPTY, detail="nothing logged yet")
         where = f"{self.spec.live} does not exist"
@@ -393,11 +394,10 @@ def verify_live(
         kept = iter(archived([spec for spec in specs if not spec.home.is_locked_in_use]))
         looked = iter(verify_live([spec for spec in specs if spec.home.is_locked_in_use], options, tasks=tasks))
         return [next(looked) if spec.home.is_locked_in_use else next(kept) for spec in specs]
-    clusters: dict[tuple[str, float], Cluster] = {}
+    clusters: dict[Cluster, Cluster] = {}  # equal clusters share the clients of the first
     watched = []
     for spec in specs:
-        where = spec.bootstrap_servers, spec.kafka_timeout_s
-        cluster = clusters.setdefault(where, Cluster(*where))
+        cluster = clusters.setdefault(spec.cluster, spec.cluster)
         watched.append(_Watched(spec, options, cluster, tasks.get((spec.application, spec.task.subtopology))))
     try:
         for each in watched:
@@ -497,9 +497,7 @@ def _named(
 def _key_at(spec: StorePartitionSpec, offset: int) -> bytes | None:
     """Return the key of a record; None if it is no longer in the log."""
     try:
-        with ChangelogReader(
-            spec.bootstrap_servers, spec.partition, read_committed=False, stall_timeout_s=spec.kafka_timeout_s
-        ) as reader:
+        with ChangelogReader(spec.cluster, spec.partition, read_committed=False) as reader:
             for batch in reader.read(offset, offset + 1):
                 return bytes(batch.column(0)[0].as_py())
     except StateStoreError:

@@ -129,7 +129,7 @@ def _logged_more(spec: StorePartitionSpec, span: Span, limit: int, options: Veri
     hashes, sizes = np.empty(0, np.uint64), np.empty(0, np.int64)
     held: list[tuple[UInt64s, Int64s]] = []
     values = spec.store.values
-    with ChangelogReader(spec.bootstrap_servers, spec.partition, stall_timeout_s=spec.kafka_timeout_s) as reader:
+    with ChangelogReader(spec.cluster, spec.partition) as reader:
         for batch in reader.read(span.start, span.end, values):
             options.give_way()
             options.pace(batch.nbytes)

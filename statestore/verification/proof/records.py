@@ -140,9 +140,4 @@ class LogRecords:
         self._sizes.append((int(offsets[0]), int(lengths.sum())))
 
     def _reader(self, *, read_committed: bool) -> ChangelogReader:
-        return ChangelogReader(
-            self._spec.bootstrap_servers,
-            self._partition,
-            read_committed=read_committed,
-            stall_timeout_s=self._spec.kafka_timeout_s,
-        )
+        return ChangelogReader(self._spec.cluster, self._partition, read_committed=read_committed)

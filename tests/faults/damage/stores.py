@@ -16,6 +16,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from statestore.definitions.store import StoreDefinition
+from statestore.kafka.cluster import Cluster
 from statestore.model import StoreFormat, TaskId
 from statestore.partition.spec import ChangelogSpec, StorePartitionSpec
 from statestore.recovery.restore import RestoreSpec, restore
@@ -195,9 +196,8 @@ class Copy:
             task=TASK,
             store=self.original.store(store),
             changelog=self.original.changelogs[store],
-            bootstrap_servers=self.original.subject.servers,
+            cluster=Cluster(self.original.subject.servers, WAIT_S),
             state_dir=self.state_dir,
-            kafka_timeout_s=WAIT_S,
             lock_wait_s=0.2,
         )
         return spec.model_copy(update=changes)

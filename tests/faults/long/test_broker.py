@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from statestore import kill_switch
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.writer import TransactionalWriter
 from statestore.model import TopicPartition, changelog_topic
 from statestore.tasks.spec import TaskSpec
@@ -45,9 +45,9 @@ def _impatient_once_woken(specs: Sequence[TaskSpec], directory: Path) -> None:
         reached(point)
         if (directory / "mark").exists():
             for writer in writers:
-                writer._timeout_s = 10
+                writer._cluster = writer._cluster.within(10)
             for spec in specs:
-                spec.__dict__["kafka_timeout_s"] = 10
+                spec.__dict__["cluster"] = spec.cluster.within(10)
 
     TransactionalWriter.__init__ = remembered  # type: ignore[method-assign]
     kill_switch.reached = then_impatient
@@ -170,7 +170,7 @@ def test_a_transaction_that_the_broker_aborts_for_its_age_leaves_nothing(
     subject = make(own_broker.servers, tmp_path)
     subject.begin()
     changelog = TopicPartition(changelog_topic(subject.name, "counts"), 0)
-    topics = Topics(own_broker.servers, WAIT_S)
+    topics = Cluster(own_broker.servers, WAIT_S).topics
     before = topics.log_ranges([changelog])[changelog]
     child = subject.child(pause=Kill("flushed, not committed"), hooks=[_impatient])
     try:

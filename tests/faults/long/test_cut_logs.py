@@ -11,11 +11,11 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Producer
 
-from statestore.changelog import epochs
 from statestore.changelog.epochs import Continuity, LogComparison, LogEnd, compare_ends, last_epochs
 from statestore.errors import KafkaUnavailableError
+from statestore.kafka import cluster
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.connection import Connection
-from statestore.kafka.topics import Topics
 from statestore.model import TopicPartition
 from statestore.reports import Action, Loss, Status
 from tests.faults.own_broker import OwnBroker, own_broker_in
@@ -75,7 +75,7 @@ class History(NamedTuple):
     def compare(self) -> dict[str, LogComparison]:
         """Return what is told of the logs, without the details."""
         seen = {self.partitions[name]: end for name, end in self.kept.items()}
-        found = compare_ends(self.broker.servers, seen, WAIT_S)
+        found = compare_ends(Cluster(self.broker.servers, WAIT_S), seen)
         return {name: found[partition]._replace(detail="") for name, partition in self.partitions.items()}
 
 
@@ -111,12 +111,12 @@ def _ends(servers: str, partitions: dict[str, TopicPartition]) -> dict[str, LogE
     """Return what is kept at a clean close."""
     ends = {}
     for name, partition in partitions.items():
-        log = Topics(servers, WAIT_S).log_ranges([partition])[partition]
+        log = Cluster(servers, WAIT_S).topics.log_ranges([partition])[partition]
         assert log.epoch is not None
         assert log.high_watermark >= LOGS[name].seen
         ends[partition] = LogEnd(LOGS[name].seen, log.epoch)
     assert len({end.epoch for end in ends.values()}) == 1, "the leader's epoch, also where it wrote nothing"
-    found = last_epochs(servers, ends, WAIT_S)
+    found = last_epochs(Cluster(servers, WAIT_S), ends)
     return {name: found[partition] for name, partition in partitions.items()}
 
 
@@ -131,7 +131,7 @@ def test_a_log_that_was_cut_and_grew_again_is_told_from_those_that_only_saw_the_
     history: History, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if way == LIBRDKAFKA:
-        monkeypatch.setattr(epochs, "can_fetch", lambda settings: False)
+        monkeypatch.setattr(cluster, "can_fetch", lambda settings: False)
         assert history.compare() == {name: log.through_librdkafka for name, log in LOGS.items()}
     else:
         assert history.compare() == {name: log.found for name, log in LOGS.items()}
@@ -160,9 +160,9 @@ def test_a_broker_that_stays_silent_is_an_error_in_time(history: History) -> Non
     history.broker.pause()
     try:
         with pytest.raises(KafkaUnavailableError):
-            compare_ends(history.broker.servers, {history.partitions["whole"]: history.kept["whole"]}, 2)
+            compare_ends(Cluster(history.broker.servers, 2), {history.partitions["whole"]: history.kept["whole"]})
         with pytest.raises(KafkaUnavailableError):
-            last_epochs(history.broker.servers, {history.partitions["whole"]: history.kept["whole"]}, 2)
+            last_epochs(Cluster(history.broker.servers, 2), {history.partitions["whole"]: history.kept["whole"]})
     finally:
         history.broker.resume()
 
@@ -203,8 +203,8 @@ def test_thousands_of_logs_are_compared_in_few_requests(
 
     monkeypatch.setattr(Connection, "_send", counted)
     if way == LIBRDKAFKA:
-        monkeypatch.setattr(epochs, "can_fetch", lambda settings: False)
-    found = compare_ends(servers, seen, WAIT_S)
+        monkeypatch.setattr(cluster, "can_fetch", lambda settings: False)
+    found = compare_ends(Cluster(servers, WAIT_S), seen)
     expected = Continuity.UNKNOWN if way == LIBRDKAFKA else Continuity.INTACT
     assert [found[partition].continuity for partition in seen] == [expected] * count
     assert requests == ([] if way == LIBRDKAFKA else [23, 23])

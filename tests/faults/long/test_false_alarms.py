@@ -14,7 +14,7 @@ from demo.kafka_jars import find_java
 from demo.processes import Processes
 from statestore.config import Settings
 from statestore.definitions.application import ApplicationDefinition
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.model import changelog_topic
 from statestore.reports import Status
 from statestore.requests.verify import DEPTHS
@@ -94,7 +94,7 @@ def _specs(definition: ApplicationDefinition, servers: str, state_dir: Path) -> 
         data_docs_dir=state_dir / "docs",
         kafka_timeout_s=60,
     )
-    return task_specs(settings, Topics(servers, 60), definition)
+    return task_specs(settings, Cluster(servers, 60).topics, definition)
 
 
 def test_at_least_100_restarts_are_looked_at() -> None:

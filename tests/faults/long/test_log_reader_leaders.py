@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from demo.processes import Processes, wait_until
 from statestore.changelog.reader import ChangelogReader
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.reader import first_offsets
 from statestore.model import TopicPartition
 from tests.faults.brokers import joined_brokers
@@ -44,7 +45,7 @@ def test_partition_that_moves_is_read_on_without_a_gap(servers: str, way: str, m
 
     wait_until(lambda: leader() == 2, WAIT_S, "the topic's leader")
     produce(servers, topic, [(b"k", _VALUE)] * _COUNT)
-    with ChangelogReader(servers, partition, stall_timeout_s=60) as reader:
+    with ChangelogReader(Cluster(servers, 60), partition) as reader:
         reading = reader.read(0, _COUNT)
         batches = [next(reading)]
         moving = kafka_python.KafkaAdminClient(bootstrap_servers=servers)
@@ -55,4 +56,4 @@ def test_partition_that_moves_is_read_on_without_a_gap(servers: str, way: str, m
             moving.close()
         batches += reading
     assert [offset for batch in batches for offset in batch.column("offset").to_pylist()] == list(range(_COUNT))
-    assert first_offsets(servers, {partition: (7, _COUNT)}, WAIT_S) == {partition: 7}
+    assert first_offsets(Cluster(servers, WAIT_S), {partition: (7, _COUNT)}) == {partition: 7}

@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 from statestore.changelog.compaction_gaps import holes
 from statestore.changelog.reader import ChangelogReader
 from statestore.errors import KafkaUnavailableError, LogCorruptedError
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.reader import first_offsets
 from statestore.model import TopicPartition
 from tests.faults.own_broker import OwnBroker
@@ -59,7 +60,7 @@ def test_restart_in_the_middle_leaves_no_gap_and_no_duplicate(
     own_broker: OwnBroker, long_topic: str, *, orderly: bool
 ) -> None:
     servers = own_broker.servers
-    with ChangelogReader(servers, TopicPartition(long_topic, 0), stall_timeout_s=60) as reader:
+    with ChangelogReader(Cluster(servers, 60), TopicPartition(long_topic, 0)) as reader:
         reading = reader.read(0, _COUNT)
         batches = [next(reading)]
         (own_broker.stop if orderly else own_broker.kill)()
@@ -71,7 +72,7 @@ def test_restart_in_the_middle_leaves_no_gap_and_no_duplicate(
 @pytest.mark.share_for("fetched and decoded here", why="our own reader")
 def test_broker_that_stays_silent_is_an_error_within_the_stall_timeout(paused_broker: OwnBroker) -> None:
     servers = paused_broker.servers
-    with ChangelogReader(servers, TopicPartition(_long_topic(servers), 0), stall_timeout_s=_STALL_S) as reader:
+    with ChangelogReader(Cluster(servers, _STALL_S), TopicPartition(_long_topic(servers), 0)) as reader:
         reading = reader.read(0, _COUNT + 1)  # what librdkafka has read ahead would hide the silence
         next(reading)
         paused_broker.pause()
@@ -86,7 +87,7 @@ def test_broker_that_stays_silent_is_an_error_within_the_stall_timeout(paused_br
 
 def test_caller_that_takes_its_time_is_no_stall(own_broker: OwnBroker, long_topic: str) -> None:
     batches = []
-    with ChangelogReader(own_broker.servers, TopicPartition(long_topic, 0), stall_timeout_s=_STALL_S) as reader:
+    with ChangelogReader(Cluster(own_broker.servers, _STALL_S), TopicPartition(long_topic, 0)) as reader:
         for batch in reader.read(0, _COUNT):
             if not batches:
                 time.sleep(_STALL_S + 1)  # longer than a stall may last
@@ -129,7 +130,7 @@ def test_records_of_an_old_format_are_read_beside_new_ones(own_broker: OwnBroker
         (b"old", b"2", 2),
         (b"new", b"3", 3),
     ]
-    assert first_offsets(servers, {TopicPartition(topic, 0): (1, 4)}, WAIT_S) == {TopicPartition(topic, 0): 1}
+    assert first_offsets(Cluster(servers, WAIT_S), {TopicPartition(topic, 0): (1, 4)}) == {TopicPartition(topic, 0): 1}
 
 
 def _without(segment: bytes, gone: range) -> bytes:
@@ -160,10 +161,10 @@ def test_range_that_ends_in_a_hole_before_an_open_transaction_is_done(own_broker
     started = time.monotonic()
     assert [row.offset for row in read(servers, topic, 0, 3, stall_s=WAIT_S)] == [0]
     assert read(servers, topic, 1, 3, stall_s=WAIT_S) == []
-    with ChangelogReader(servers, partition, stall_timeout_s=WAIT_S) as reader:  # through librdkafka
+    with ChangelogReader(Cluster(servers, WAIT_S), partition) as reader:  # through librdkafka
         assert [message.offset() for messages in reader.read_messages(0, 3) for message in messages] == [0]
-    assert first_offsets(servers, {partition: (1, 3)}, WAIT_S) == {partition: None}
-    assert holes(servers, partition, 0, 3, WAIT_S) == 2
+    assert first_offsets(Cluster(servers, WAIT_S), {partition: (1, 3)}) == {partition: None}
+    assert holes(Cluster(servers, WAIT_S), partition, 0, 3) == 2
     assert time.monotonic() - started < WAIT_S / 2
     with pytest.raises(KafkaUnavailableError):  # the transaction is still open: its record is not to be had
         read(servers, topic, 0, 4, stall_s=1)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from statestore.definitions.aggregation import AggregationDefinition
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.model import TopicPartition, changelog_topic, repartition_topic
 from statestore.reports import ProcessReport, read_report
 from tests.faults.spark_cluster import SPECULATION, spark_cluster
@@ -96,6 +96,8 @@ def test_tasks_of_both_subtopologies_run_in_executors_of_their_own(
     found = {key: int.from_bytes(row.value, "big") for partition in counts for key, row in partition.items()}
     assert found == {b"1": 3, b"2": 1, b"3": 1}
     repartition = repartition_topic(application.name, "values")
-    logs = Topics(bootstrap_servers, WAIT_S).log_ranges(TopicPartition(repartition, number) for number in range(3))
+    logs = Cluster(bootstrap_servers, WAIT_S).topics.log_ranges(
+        TopicPartition(repartition, number) for number in range(3)
+    )
     assert all(log.start == log.high_watermark for log in logs.values()), "what was processed is deleted"
     assert not list((tmp_path / "reports" / "process").glob(".progress*"))

@@ -19,6 +19,7 @@ from statestore import kill_switch
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import CommitOutcomeUnknownError, InvalidCommandError, RetryError
+from statestore.kafka.cluster import Cluster
 from statestore.metastore.backup import BackupFile
 from statestore.metastore.catalogue import Catalogue
 from statestore.metastore.commands import Command, DropApplication, PutApplication
@@ -233,7 +234,7 @@ def _check_readers(service: Service) -> None:
     for command in service.commands():
         folded = folded.apply(command)
     views = [service.metastore().view(), service.metastore(backup=False).view()]
-    views.append(Metastore(service.servers, service.service_id, service.backup.with_name("another")).view())
+    views.append(Metastore(Cluster(service.servers), service.service_id, service.backup.with_name("another")).view())
     assert {view.health for view in views} == {Health.RUNNING}, views[0].reason
     assert {view.pin for view in views} == {(service.logged()[-1].offset + 1, folded.digest())}
     records = BackupFile(service.backup, service.service_id).read_whole().records

@@ -9,7 +9,7 @@ import pytest
 
 from demo.kafka import Kafka
 from demo.processes import Processes
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.tasks.offset_refresh import refresh_offsets
 from tests.integration.broker import T0, group_offset, wait_for
 from tests.integration.silence import SILENCES, Silence
@@ -41,7 +41,7 @@ class QuietPartition(Silence):
 
     def after(self) -> None:
         """Count in both, after the group's offsets were refreshed once."""
-        assert refresh_offsets(Topics(self.servers, 60), self.application.definition, 60) == 2
+        assert refresh_offsets(Cluster(self.servers, 60).topics, self.application.definition) == 2
         for partition in (0, 1):
             self._count(partition, 0)
             self._count(partition, 2)

@@ -63,7 +63,7 @@ class Overwrite(NamedTuple):
     def carry_out(self) -> WriteRow:
         """Do it; no suite is asked."""
         store = self.store
-        metastore = Metastore(store.bootstrap_servers, self.service_id, timeout_s=60)
+        metastore = Metastore(store.cluster, self.service_id)
         with _staged(store, self.rows, self.at) as stage:
             spec = OverwriteSpec([store], stage, _RUN_BYTES, clock.now_ms())
             with overwrite(spec, adoption_hooks(metastore, store.application, lambda _: None)) as work:

@@ -20,7 +20,7 @@ from statestore.definitions.fields import Engine, Guarantee
 from statestore.errors import InvalidStateError, StoreCorruptedError
 from statestore.formats.offsets import STATUS_OPEN
 from statestore.formats.value_format import value_format
-from statestore.kafka.topics import Topics
+from statestore.kafka.cluster import Cluster
 from statestore.metastore.metastore import Metastore
 from statestore.model import StoreFormat, changelog_topic, input_offsets_topic
 from statestore.partition.quarantine import quarantined
@@ -292,7 +292,7 @@ class World:
         if self._service_id is None:
             self._service_id = unique("service")
             definition = self.application.definition  # its changelogs let records be deleted
-            metastore = Metastore(self.servers, self._service_id, timeout_s=60)
+            metastore = Metastore(Cluster(self.servers, 60), self._service_id)
             put(metastore, definition, partitions_of(definition, 1))
         self._now += 1
         return Overwrite(self._service_id, self.application.store_spec(store=COUNTS), rows, self._now)
@@ -300,7 +300,7 @@ class World:
     def adopt(self) -> bool:
         """Use the changelog that the catalogue names for the counts; return whether it is another one."""
         assert self._service_id is not None
-        catalogue = Metastore(self.servers, self._service_id, timeout_s=60).require_running().catalogue
+        catalogue = Metastore(Cluster(self.servers, 60), self._service_id).require_running().catalogue
         name = catalogue.entry(self.application.name).definition.store(COUNTS).changelog_of(self.application.name)
         log = self.logs[COUNTS]
         if name == log.topic:
@@ -496,7 +496,7 @@ class World:
     def archived(self) -> Iterator[Bucket]:
         """Keep snapshots of the application in an archive, which goes afterwards."""
         directory = self.directory / "archive"
-        self.application.archive = archive_spec(f"file://{directory}", WAIT_S, Topics(self.servers, WAIT_S))
+        self.application.archive = archive_spec(f"file://{directory}", WAIT_S, Cluster(self.servers, WAIT_S).topics)
         yield Bucket(directory, directory.with_name("backup"))
         self.application.archive = None
         shutil.rmtree(directory)

@@ -21,7 +21,7 @@ from statestore.kafka.groups import ConsumerGroup
 from statestore.model import TopicPartition, changelog_topic
 from statestore.reports import DrillReport, ProcessReport, read_report
 
-_PROCESS_S = 300
+_PROCESS_S = 900
 
 
 class Machine:

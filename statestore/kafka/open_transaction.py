@@ -1,25 +1,26 @@
 """Finds the transaction that holds back a partition, and the transactional ids of the producers of topics.
 
-confluent-kafka has none of the requests for it (KIP-664), so they go through kafka-python. An open transaction is
-looked for only when a task has failed already: whatever goes wrong in here costs the answer, never the error that is to
-be reported.
+confluent-kafka has none of the requests for it (KIP-664), so they go over our own connections (admin_requests.py). An
+open transaction is looked for only when a task has failed already: if this fails, only the answer is missing, and the
+error of the task is still reported.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from statestore.errors import InputError
+from confluent_kafka import KafkaError, KafkaException
+
+from statestore.errors import StateStoreError
+from statestore.kafka.admin_requests import Brokers, Versions
 from statestore.kafka.cluster import Cluster
 from statestore.kafka.deadline import call_within
-from statestore.kafka.secure_connection import can_fetch, kafka_python_settings
+from statestore.kafka.leaders import find_leaders
 from statestore.model import TopicPartition
 
-if TYPE_CHECKING:
-    from kafka import KafkaAdminClient
+_VERSIONS = Versions(0, 0)
 
 
 class OpenTransaction(NamedTuple):
@@ -81,28 +82,23 @@ def find_open_transaction(cluster: Cluster, partition: TopicPartition, start: in
 
 
 def _ask(cluster: Cluster, partition: TopicPartition, start: int, found: list[OpenTransaction]) -> None:
-    """Append what is known of the transaction, and append it again when more is known."""
-    import kafka  # takes half a second, and tasks that go well do without it
+    """Append the known facts about the transaction, and append them again when more is known."""
+    from kafka.protocol import admin  # takes half a second, and tasks that go well do without it
 
-    asked = kafka.TopicPartition(*partition)
-    admin = _admin_client(cluster)
-    try:
-        producers = admin.describe_producers([asked])[asked].active_producers
-        holder = next((each for each in producers if each.current_transaction_start_offset == start), None)
+    with Brokers(cluster) as brokers:
+        producers = (each for _, each in _active_producers(cluster, brokers, [partition]))
+        holder = next((each for each in producers if each.current_txn_start_offset == start), None)
         if holder is None:  # it has ended meanwhile
             return
         found.append(OpenTransaction(holder.producer_id, holder.producer_epoch))
-        listed = admin.list_transactions(producer_id_filters=[holder.producer_id])
-        transactional_id = next((each.transactional_id for shown in listed.values() for each in shown), None)
-        if transactional_id is None:
-            return
-        found.append(found[-1]._replace(transactional_id=transactional_id))
-        coordinated = admin.describe_transactions([transactional_id])[transactional_id]
-        # The same producer may be in a later transaction by now, elsewhere.
-        if coordinated.producer_id == holder.producer_id and asked in coordinated.topic_partitions:
-            found.append(found[-1]._replace(timeout_ms=coordinated.transaction_timeout_ms))
-    finally:
-        admin.close()
+        for coordinator, transactional_id in _listed(brokers, [holder.producer_id]).values():
+            found.append(found[-1]._replace(transactional_id=transactional_id))
+            request = admin.DescribeTransactionsRequest(transactional_ids=[transactional_id])
+            (described,) = _checked(brokers.ask(coordinator, request, _VERSIONS)).transaction_states
+            # The same producer may be in a later transaction by now, elsewhere.
+            where = {TopicPartition(each.topic, number) for each in described.topics for number in each.partitions}
+            if described.producer_id == holder.producer_id and partition in where:
+                found.append(found[-1]._replace(timeout_ms=described.transaction_timeout_ms))
 
 
 def transactional_ids(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[str, frozenset[str]]:
@@ -123,50 +119,64 @@ def transactional_ids(cluster: Cluster, partitions: Iterable[TopicPartition]) ->
 
 
 def _transactional_ids(cluster: Cluster, partitions: Iterable[TopicPartition]) -> Mapping[str, frozenset[str]]:
-    import kafka
-
-    admin = _admin_client(cluster)
-    try:
-        described = admin.describe_producers([kafka.TopicPartition(*partition) for partition in partitions])
-        producers = {(at.topic, each.producer_id) for at, shown in described.items() for each in shown.active_producers}
-        if not producers:
-            return {}
-        listed = admin.list_transactions(producer_id_filters=sorted({producer for _, producer in producers}))
-    finally:
-        admin.close()
-    ids = {each.producer_id: each.transactional_id for shown in listed.values() for each in shown}
+    with Brokers(cluster) as brokers:
+        producers = {(topic, each.producer_id) for topic, each in _active_producers(cluster, brokers, partitions)}
+        listed = _listed(brokers, sorted({producer for _, producer in producers})) if producers else {}
     return {
-        name: frozenset(ids[producer] for topic, producer in producers if topic == name and producer in ids)
+        name: frozenset(
+            listed[producer].transactional_id for topic, producer in producers if topic == name and producer in listed
+        )
         for name, _ in producers
     }
 
 
-def _admin_client(cluster: Cluster) -> KafkaAdminClient:
-    from kafka import KafkaAdminClient
-    from kafka.net.compat import KafkaNetClient
+class _Listed(NamedTuple):
+    coordinator: int
+    transactional_id: str
 
-    clients: list[KafkaNetClient] = []
 
-    def connect(**settings: Any) -> KafkaNetClient:
-        clients.append(KafkaNetClient(**settings))
-        return clients[0]
+def _active_producers(
+    cluster: Cluster, brokers: Brokers, partitions: Iterable[TopicPartition]
+) -> Iterator[tuple[str, Any]]:
+    """Yield the producers that the leaders of partitions remember, each with the name of the topic."""
+    from kafka.protocol import admin
 
-    settings = cluster.config()
-    if not can_fetch(settings):  # kafka-python would not come in, or not where librdkafka does
-        raise InputError("a setting of the clients is librdkafka's alone")
-    named = {
-        "bootstrap_servers": cluster.servers,
-        "client_id": settings["client.id"],
-        **kafka_python_settings(settings),
-    }
-    # At level debug it logs every request, and one of them is the password.
-    logging.getLogger("kafka.net.connection").setLevel(logging.INFO)
-    timeout_ms = int(cluster.timeout_s * 1000)
-    try:
-        return KafkaAdminClient(
-            **named, kafka_client=connect, bootstrap_timeout_ms=timeout_ms, request_timeout_ms=timeout_ms
+    form = admin.DescribeProducersRequest.TopicRequest
+    nodes = {address: node for node, address in brokers.addresses.items()}
+    asked: dict[int, dict[str, list[int]]] = {}
+    for partition, leader in find_leaders(cluster, partitions, cluster.timeout_s).items():
+        if isinstance(leader, KafkaError):
+            raise KafkaException(leader)
+        asked.setdefault(nodes[leader], {}).setdefault(partition.topic, []).append(partition.partition)
+    requests = {
+        node: admin.DescribeProducersRequest(
+            topics=[form(name=topic, partition_indexes=numbers) for topic, numbers in topics.items()]
         )
-    except BaseException:
-        for client in clients:  # else its thread would outlive it
-            client.close()
-        raise
+        for node, topics in asked.items()
+    }
+    for answer in brokers.ask_each(requests, _VERSIONS).values():
+        for topic in _checked(answer).topics:
+            for of_partition in topic.partitions:
+                yield from ((topic.name, each) for each in _checked(of_partition).active_producers)
+
+
+def _listed(brokers: Brokers, producer_ids: Sequence[int]) -> dict[int, _Listed]:
+    """Return the transactional ids of producers with their coordinators, by producer id."""
+    from kafka.protocol import admin
+
+    request = admin.ListTransactionsRequest(state_filters=[], producer_id_filters=list(producer_ids))
+    answers = brokers.ask_each(dict.fromkeys(brokers.addresses, request), _VERSIONS)
+    return {
+        each.producer_id: _Listed(node, each.transactional_id)
+        for node, answer in answers.items()
+        for each in _checked(answer).transaction_states
+    }
+
+
+def _checked(answer: Any) -> Any:
+    """Return an answer, or the answer about a partition, without an error."""
+    if isinstance(answer, StateStoreError):
+        raise answer
+    if code := getattr(answer, "error_code", 0):
+        raise KafkaException(KafkaError(code))
+    return answer

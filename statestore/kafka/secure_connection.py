@@ -93,18 +93,6 @@ def tls_context(settings: Mapping[str, Any]) -> ssl.SSLContext:
     return context
 
 
-def kafka_python_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what kafka-python's clients need to come in where `connect` does."""
-    found: dict[str, Any] = {"security_protocol": _protocol(settings)}
-    if _wants_tls(settings):
-        found["ssl_context"] = tls_context(settings)
-    if "sasl.mechanism" in settings:
-        found["sasl_mechanism"] = settings["sasl.mechanism"]
-        found["sasl_plain_username"] = str(settings["sasl.username"])
-        found["sasl_plain_password"] = str(settings["sasl.password"])
-    return found
-
-
 def _protocol(settings: Mapping[str, Any]) -> str:
     return str(settings.get("security.protocol", "PLAINTEXT"))
 
@@ -119,8 +107,12 @@ def _authenticate(connection: socket.socket, settings: Mapping[str, Any]) -> Non
     name, client_id = settings["sasl.mechanism"], _text(str(settings["client.id"]))
     try:
         _ask(connection, _HANDSHAKE, client_id, _text(name))
-        # Not told that there may be no TLS, or it would warn of that for each connection.
-        mechanism = get_sasl_mechanism(name)(**{**kafka_python_settings(settings), "security_protocol": "SASL_SSL"})
+        mechanism = get_sasl_mechanism(name)(
+            security_protocol="SASL_SSL",  # always: without TLS, it would log a warning for each connection
+            sasl_mechanism=name,
+            sasl_plain_username=str(settings["sasl.username"]),
+            sasl_plain_password=str(settings["sasl.password"]),
+        )
         while not mechanism.is_done():
             said = mechanism.auth_bytes()
             mechanism.receive(_ask(connection, _AUTHENTICATE, client_id, _INT.pack(len(said)) + said))

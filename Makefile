@@ -21,7 +21,7 @@ AZURITE = build/azurite/node_modules/.bin/azurite-blob
 SOAK = $(PYTHON_IN_VENV) -m tests.faults.soak --tally $(TALLY) --length $(LENGTH) $(if $(WORKERS),--workers $(WORKERS))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up down test archive-azure ui screenshots recording everything faults faults-share interop soak soak-campaign soak-totals mutants conformance bench bench-store bench-process bench-restore bench-verify bench-validate bench-metastore bench-page bench-snapshot bench-warm bench-rewrite docs lint lock clean environment-demo environment-dev
+.PHONY: help demo up down test archive-azure ui screenshots recording everything faults faults-share interop soak soak-campaign soak-totals mutants conformance bench bench-store bench-process bench-restore bench-verify bench-validate bench-metastore bench-page bench-snapshot bench-warm bench-rewrite bench-live docs lint lock clean environment-demo environment-dev
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,7 +49,8 @@ faults: environment-dev ## kill tasks and jobs 200 times, kill processes that us
 	FAULTS_SEED=$(SEED) FAULTS_KILLS=$(KILLS) $(PYTHON_IN_VENV) -m pytest -n 4 --dist worksteal -m "long and not azure" $(ARGS)
 
 faults-share: environment-dev ## run a fixed subset of make faults, with one campaign of each kind; ARGS are passed to pytest
-	FAULTS_SEED=20261121 $(PYTHON_IN_VENV) -m pytest -n 3 --dist worksteal -m share $(ARGS) tests/faults/long tests/interop/test_kafka_streams_oracle.py
+	FAULTS_SEED=20261121 $(PYTHON_IN_VENV) -m pytest -n 3 --dist worksteal -m share $(ARGS) tests/faults/long tests/interop/test_kafka_streams_oracle.py \
+		tests/interop/test_kafka_streams_live_faults.py
 
 everything: environment-dev ## run every suite that is not green for the present files, and keep the results (docs/testing.md); ARGS: --list, or --only with suites
 	@$(PYTHON_IN_VENV) -m tests.everything $(ARGS)
@@ -83,7 +84,7 @@ recording: environment-demo ## damage, verify, and restore stores on a real Kafk
 conformance: environment-dev ## run the tests that prove a behaviour, and list the behaviours that no test proves
 	$(PYTHON_IN_VENV) -m pytest -n 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --conformance
 
-bench: bench-store bench-process bench-restore bench-verify bench-validate bench-metastore bench-page bench-snapshot bench-warm bench-rewrite ## run all benchmarks (build/bench, docs/benchmarks); SCALE=small for a quick check
+bench: bench-store bench-process bench-restore bench-verify bench-validate bench-metastore bench-page bench-snapshot bench-warm bench-rewrite bench-live ## run all benchmarks (build/bench, docs/benchmarks); SCALE=small for a quick check
 
 bench-store: environment-dev ## compare the stores with rocksdict itself
 	$(PYTHON_IN_VENV) -m benchmarks.store
@@ -114,6 +115,9 @@ bench-warm: environment-dev ## compare warmed pods of Kafka Streams with pods th
 
 bench-rewrite: environment-dev ## compare a repartition with a restore of the same state; ARGS as above
 	$(PYTHON_IN_VENV) -m benchmarks.rewrite $(ARGS)
+
+bench-live: environment-dev ## measure what a Kafka Streams application loses while its stores are verified; ARGS as above
+	$(PYTHON_IN_VENV) -m benchmarks.live $(ARGS)
 
 docs: $(DOCS)/.installed ## build the documentation as a site (build/docs/site); fails on a broken link, or on a page that is not in the navigation
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet

@@ -114,9 +114,38 @@ def produce_input(servers: str, topic: str, partitions: int, records: int, keys:
     ServiceError
         If the topic does not hold as many records afterwards.
     """
+    make_topic(servers, topic, partitions)
+    distinct_keys = fill_topic(servers, topic, records, keys)
+    ranges = Cluster(servers).topics.log_ranges([LogPartition(topic, partition) for partition in range(partitions)])
+    ends = tuple(log.high_watermark for log in ranges.values())
+    if sum(ends) != records:
+        raise ServiceError(f"topic {topic} was to hold {records:,} records and holds {sum(ends):,}")
+    return Input(servers, topic, records, distinct_keys, ends)
+
+
+def make_topic(servers: str, topic: str, partitions: int) -> None:
+    """Make an empty topic."""
     topics = Cluster(servers).topics
     topics.create(topic, partitions, {"retention.ms": "-1"})
     wait_until(lambda: topics.describe([topic]), 30, f"topic {topic} to be there")
+
+
+def fill_topic(
+    servers: str,
+    topic: str,
+    records: int,
+    keys: int,
+    *,
+    batch: int = BATCH,
+    pace: Callable[[int], None] = lambda _: None,
+) -> int:
+    """Fill a topic, always with the same records, and return how many distinct keys they have.
+
+    Parameters
+    ----------
+    pace
+        Waits before each batch of so many records.
+    """
     source = random.Random(7)
     pool = source.randbytes(_POOL_BYTES)
     names = source.randbytes(KEY_BYTES * keys)
@@ -124,17 +153,14 @@ def produce_input(servers: str, topic: str, partitions: int, records: int, keys:
     chosen = numbers.integers(0, keys, records)
     values_at = numbers.integers(0, _POOL_BYTES - VALUE_BYTES, records)
     producer = batching_producer(servers)
-    for start in range(0, records, BATCH):
-        batch = slice(start, start + BATCH)
-        for key, at in zip(chosen[batch].tolist(), values_at[batch].tolist(), strict=True):
+    for start in range(0, records, batch):
+        part = slice(start, start + batch)
+        pace(len(chosen[part]))
+        for key, at in zip(chosen[part].tolist(), values_at[part].tolist(), strict=True):
             producer.produce(topic, pool[at : at + VALUE_BYTES], names[key * KEY_BYTES : (key + 1) * KEY_BYTES])
         wait_until(lambda: producer.poll(0) >= 0 and len(producer) <= 10 * BATCH, _FLUSH_S, "the broker", poll_s=0.01)
     producer.flush(_FLUSH_S)
-    ranges = topics.log_ranges([LogPartition(topic, partition) for partition in range(partitions)])
-    ends = tuple(log.high_watermark for log in ranges.values())
-    if sum(ends) != records:
-        raise ServiceError(f"topic {topic} was to hold {records:,} records and holds {sum(ends):,}")
-    return Input(servers, topic, records, len(np.unique(chosen)), ends)
+    return len(np.unique(chosen))
 
 
 def delete_topic(servers: str, topic: str) -> None:

@@ -304,7 +304,8 @@ class KafkaStreams:
         self._streams = {name: f"{self.application_id}-{name}" for name in STREAMS} if joins else {}
         self.partitions = partitions
         self._changelog_config = changelog_config
-        topics = Cluster(bootstrap_servers).topics
+        self.cluster = Cluster(bootstrap_servers)
+        topics = self.cluster.topics
         for topic in (self.input_topic, *self._streams.values()):
             topics.create(topic, partitions, KEPT)
             wait_until(lambda topic=topic: topics.describe([topic]), 120, f"topic {topic} to be there")  # type: ignore[misc]

@@ -2,6 +2,9 @@
 
 The largest sequence number in the files of a database, by its MANIFEST, then tells which puts are on disk, while the
 application runs and after it was killed. Nothing of this uses the proof (proof_oracle.py).
+
+An application can be started several times, and have several instances. A put that was never committed is then done
+again by the next run. In the changelog, the timestamp of a record tells which command it is of.
 """
 
 from __future__ import annotations
@@ -9,9 +12,12 @@ from __future__ import annotations
 import json
 import random
 import threading
+import zlib
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +26,7 @@ from confluent_kafka import Producer
 from kafka_streams import Command, Driver, KafkaStreams, Store
 from stopped import Stopped
 
+from demo.processes import ServiceProcess
 from statestore.cli.selection import PartitionSelection, Where, choose
 from statestore.kafka.topics import LogRange
 from statestore.model import StoreFormat, changelog_topic
@@ -36,8 +43,6 @@ from tests.interop.compatibility import TRANSACTIONAL, VERSIONS, Column
 
 MINUTE = 60_000
 _RETENTION_MS = 2 * MINUTE
-#: Span of a segment: half of the retention, and at least a minute.
-_SEGMENT_MS = MINUTE
 _KEYS = 400
 #: Stream time between two commands (ms): a new segment begins after some seconds of writing.
 _STEP_MS = 10
@@ -45,6 +50,9 @@ _STEP_MS = 10
 _AGES = (*[0] * 12, *[1] * 3, 2, 3)
 #: Commands in one batch of the input, and the time between two batches (s).
 _BATCH, _PAUSE_S = 60, 0.05
+_NOTE_BYTES = 24
+#: Sequence number of a put that never came to the disk.
+NEVER = 1 << 62
 #: Commands before the first look.
 _FIRST = 3_000
 _HEADERS_SINCE = "4.3.1"
@@ -63,7 +71,8 @@ _STORES = [
     Store("sliding", "window", layout="sliding", retention_ms=_RETENTION_MS),
     Store("headers", format=StoreFormat.HEADERS),
 ]
-ONE_LOOK = VerifyOptions("deep", confirm_within_s=0)
+#: A store may be gone for a minute: its application replaces it.
+OPTIONS = VerifyOptions("deep", confirm_within_s=120)
 
 
 def stores_of(version: str) -> list[Store]:
@@ -72,24 +81,79 @@ def stores_of(version: str) -> list[Store]:
     return [store for store in _STORES if with_headers or store.name != "headers"]
 
 
+class Note(NamedTuple):
+    """The note of an instance after a command: identity and sequence number of the database that it was for."""
+
+    identity: int
+    sequence: int
+
+
+class Run(NamedTuple):
+    """One start of an instance.
+
+    Attributes
+    ----------
+    notes
+        File with its notes; it does not exist if the instance never had a task.
+    """
+
+    state_dir: Path
+    notes: Path
+
+    def count(self) -> int:
+        """Return how many commands it has done."""
+        return self.notes.stat().st_size // _NOTE_BYTES if self.notes.exists() else 0
+
+    def noted(self) -> list[tuple[int, Note]]:
+        """Return the offset in the input of each command, and the note after it, in order."""
+        raw = self.notes.read_bytes() if self.notes.exists() else b""
+        found = np.frombuffer(raw[: len(raw) // _NOTE_BYTES * _NOTE_BYTES], ">i8").reshape(-1, 3).tolist()
+        return [(offset, Note(identity, sequence)) for offset, identity, sequence in found]
+
+
+class Period(NamedTuple):
+    """Commands that a run has done in order. It ends when the run ends, or another instance gets the task.
+
+    Attributes
+    ----------
+    first
+        How many commands the run had done before.
+    notes
+        By the offset of a command in the input, the note after it.
+    """
+
+    run: int
+    first: int
+    notes: Mapping[int, Note]
+
+
 class StoreLook(NamedTuple):
     """One look at a store.
 
     Attributes
     ----------
     before, after
-        By segment: the largest sequence number in the files, before and after the look.
+        By segment: identity of the database, and the largest sequence number in its files, before and after the look.
     log
         Offsets of the changelog that the look has read.
     prefixes
         By segment: the offsets that the look found; empty without a proof.
+    run
+        Number of the last run that was started on its state directory.
+    done
+        How many commands this run had done before and after the look.
+    committed
+        Something was committed during the look.
     """
 
     row: VerifyRow
-    before: Mapping[int, int]
-    after: Mapping[int, int]
+    before: Mapping[int, Note]
+    after: Mapping[int, Note]
     log: LogRange
     prefixes: Mapping[int, Prefix]
+    run: int
+    done: tuple[int, int]
+    committed: bool
 
 
 @dataclass
@@ -102,6 +166,12 @@ class Life:
         Decides on the commands, and on the moment of the kill.
     retention_ms
         Retention of windows and sessions (ms): a segment expires after about so much stream time.
+    settings
+        Further settings of Kafka Streams.
+    without
+        Names of stores that the application does not have.
+    runs
+        All starts of its instances, in order.
     looks
         All looks, by store.
     """
@@ -112,37 +182,44 @@ class Life:
     directory: Path
     seed: int
     retention_ms: int = _RETENTION_MS
+    settings: Mapping[str, str] = field(default_factory=dict)
+    without: Sequence[str] = ()
+    runs: list[Run] = field(default_factory=list)
     looks: dict[str, list[StoreLook]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.stores = [
             store if store.kind == "kv" else replace(store, retention_ms=self.retention_ms)
             for store in stores_of(self.column.version)
+            if store.name not in self.without
         ]
         self._changes = changes(self.stores, self.seed)
         self._sent: list[Command] = []
-        self._notes = self.directory / "notes"
+        self._sending = threading.Lock()
+        self._watched: dict[Path, _Watched] = {}
         app = KafkaStreams(self.driver, self.bootstrap_servers, changelog_config={})
         self.stopped = Stopped(
-            app, self.directory / "state", self.column.guarantee, {**SETTINGS, **self.column.settings}
+            app,
+            self.directory / "state",
+            self.column.guarantee,
+            {**SETTINGS, **self.column.settings, **self.settings},
         )
 
     @contextmanager
-    def running(self, *, killed: bool) -> Iterator[None]:
+    def running(self, *, killed: bool) -> Iterator[ServiceProcess]:
         """Run the application, and feed it until the end of the block; it is killed there, or processes all input."""
-        app, stop = self.stopped.app, threading.Event()
+        stop = threading.Event()
 
         def feed() -> None:
             while not stop.wait(_PAUSE_S):
-                app.send(self._more(_BATCH))
+                self.send(_BATCH)
 
         feeding = threading.Thread(target=feed)
-        notes = {"notes": self._notes, "killed": killed}
-        first = self._more(_FIRST)
+        self.send(_FIRST)
         try:
-            with app.running(self.stopped.state_dir, self.stores, first, config=self.stopped.config, **notes):
+            with self._started(self.stopped, killed=killed) as service:
                 feeding.start()
-                yield
+                yield service
                 if not killed:
                     stop.set()
                     feeding.join()
@@ -151,58 +228,103 @@ class Life:
             if feeding.ident is not None:
                 feeding.join()
 
+    @contextmanager
+    def joined(self, name: str) -> Iterator[tuple[Stopped, ServiceProcess]]:
+        """Run another instance with its own state directory in the block; it is killed there."""
+        instance = self.stopped.at(self.directory / name)
+        with self._started(instance, joins=True, killed=True) as service:
+            yield instance, service
+
+    @contextmanager
+    def _started(self, instance: Stopped, **how: bool) -> Iterator[ServiceProcess]:
+        run = Run(instance.state_dir, self.directory / f"notes-{len(self.runs)}")
+        self.runs.append(run)
+        config = instance.config
+        with instance.app.running(run.state_dir, self.stores, (), config=config, notes=run.notes, **how) as service:
+            yield service
+
     @property
     def time_ms(self) -> int:
         """The stream time, about: the timestamp of the next command (ms)."""
         return T0 + len(self._sent) * _STEP_MS
 
-    def _more(self, count: int) -> list[Command]:
-        made = [next(self._changes) for _ in range(count)]
-        self._sent += made
-        return made
+    def send(self, count: int, *others: Command) -> None:
+        """Send the next commands, and then others; with others, there is no `puts`."""
+        with self._sending:
+            made = [*(next(self._changes) for _ in range(count)), *others]
+            self.stopped.app.send(made)
+            self._sent += made
 
-    def specs(self) -> dict[str, StorePartitionSpec]:
-        """Find the stores as `verify --live` does."""
+    def specs(self, instance: Stopped | None = None) -> dict[str, StorePartitionSpec]:
+        """Find the stores of an instance as `verify --live` does; by default, of the first one."""
         asked = PartitionSelection(
-            Where(self.cluster, self.stopped.state_dir),
+            Where(self.stopped.app.cluster, (instance or self.stopped).state_dir),
             applications=[self.stopped.app.application_id],
             guarantee=self.column.guarantee,
         )
 
         def found() -> list[StorePartitionSpec]:
-            chosen = choose(asked, self.cluster.topics, without_lock="always")
+            chosen = choose(asked, self.stopped.app.cluster.topics, without_lock="always")
             troubles[:] = [f"{store.name}: {store.problem}" for store in chosen.discovered if store.trouble]
-            return [] if troubles else chosen.specs
+            return [] if troubles or len(chosen.specs) < len(self.stores) else chosen.specs
 
         troubles: list[str] = []
         # Before its first rows are on disk, nothing shows the kind of a windowed store.
         try:
-            return {spec.store.name: spec for spec in wait_for(found, "rows of each store on disk", 30)}
+            return {spec.store.name: spec for spec in wait_for(found, "rows of each store on disk", 60)}
         except AssertionError as error:
             raise AssertionError(f"{error}: {troubles}") from None
 
     def look(self, spec: StorePartitionSpec) -> StoreLook:
-        """Look once at a store that is in use."""
-        watched = _Watched(spec, ONE_LOOK, spec.cluster)
-        before = flushed(spec)
+        """Look at a store that is in use; the looks before this one count, too."""
+        watched = self._watched.setdefault(spec.live, _Watched(spec, OPTIONS, spec.cluster))
+        run = max(at for at, one in enumerate(self.runs) if one.state_dir == spec.state_dir)
+        done, before = self.runs[run].count(), flushed(spec)
         watched.look()
         after, found = flushed(spec), watched._look
         proof = None if found is None else found.proof
+        log = LogRange(0, 0, 0) if found is None else found.log
         look = StoreLook(
             watched.row(),
             before,
             after,
-            LogRange(0, 0, 0) if found is None else found.log,
+            log,
             {} if proof is None else proof.prefixes,
+            run,
+            (done, self.runs[run].count()),
+            spec.cluster.topics.log_ranges([spec.partition])[spec.partition].last_stable > log.last_stable,
         )
         self.looks.setdefault(spec.store.name, []).append(look)
         return look
 
+    @property
+    def active(self) -> int:
+        """Number of the run that has done the last command of the input so far."""
+        return max(
+            range(len(self.runs)), key=lambda at: max((offset for offset, _ in self.runs[at].noted()), default=-1)
+        )
+
+    def wait_for_disk(self, spec: StorePartitionSpec, segment: int) -> None:
+        """Wait until a put that is done from now on is on disk in a segment (ms) of a store."""
+        run, store = self.runs[-1], self.store(spec.store.name)
+        begin = run.count()
+
+        def is_on_disk() -> bool:
+            on_disk = flushed(spec)[segment].sequence
+            later = (self._sent[offset] for offset, note in run.noted()[begin:] if 0 <= note.sequence < on_disk)
+            return any(one.store == store.name and segment_of(store, one) == segment for one in later)
+
+        wait_for(is_on_disk, f"store {store.name} to be written")
+
+    def store(self, name: str) -> Store:
+        """Return a store by its name."""
+        return next(store for store in self.stores if store.name == name)
+
     def wait_for_kill(self) -> None:
         """Wait until the application has written as much as the seed says."""
-        more = random.Random(self.seed).randrange(200, 6_000) * 8
-        enough = self._notes.stat().st_size + more
-        wait_for(lambda: self._notes.stat().st_size >= enough, "enough puts")
+        notes = self.runs[-1].notes
+        enough = notes.stat().st_size + random.Random(self.seed).randrange(200, 6_000) * _NOTE_BYTES
+        wait_for(lambda: notes.stat().st_size >= enough, "enough puts")
 
     def abort_transaction(self) -> None:
         """Abort the transaction that a killed application has left open, as its next start does."""
@@ -211,23 +333,48 @@ class Life:
             name = f"{self.stopped.app.application_id}-{identity}-1"
             Producer({"bootstrap.servers": self.bootstrap_servers, "transactional.id": name}).init_transactions(WAIT_S)
 
-    def puts(self, store: Store) -> Killed:
-        """Return the puts of a store, with the sequence numbers that the application has noted."""
-        raw = self._notes.read_bytes()
-        sequences = np.frombuffer(raw[: len(raw) // 8 * 8], ">i8").tolist()
-        logged = self.logged(store)
-        own = [(at, one) for at, one in enumerate(self._sent) if one.store == store.name]
-        noted = [(one, sequences[at]) for at, one in own if at < len(sequences)]
-        assert [one.value for _, one in own[: len(logged)]] == [self._value(one) for one in logged]
+    def periods(self) -> list[Period]:
+        """Return who has done which commands, in the order in which they are logged."""
+        found: list[Period] = []
+        for number, run in enumerate(self.runs):
+            noted = run.noted()
+            cuts = [at for at in range(1, len(noted)) if noted[at][0] != noted[at - 1][0] + 1]
+            for first, stop in pairwise((0, *cuts, len(noted))):
+                found += [Period(number, first, dict(noted[first:stop]))] if first < stop else []
+        return sorted(found, key=lambda period: (min(period.notes), period.run))
+
+    def puts(self, store: Store, period: int = 0, identity: int | None = None) -> Killed:
+        """Return the puts of a store, in order, as a database has them during a period.
+
+        Puts that were committed before the period are on disk before its first put. Puts after it are never on disk.
+        Puts into other databases than that of an identity, if there is one, count as written before.
+        """
+        logged, committed = self.logged(store), {one.offset: True for one in self.logged(store, read_committed=True)}
+        periods = self.periods()
+        own = [at for at, one in enumerate(self._sent) if one.store == store.name]
+        numbers = [(one.timestamp - T0) // _STEP_MS for one in logged]
+        assert [self._sent[at].value for at in numbers] == [one.value for one in logged]
+        noted = {at: note for at, note in periods[period].notes.items() if identity in (None, note.identity)}
+        found: list[tuple[int, int, int]] = []  # number in the log, command, sequence number
+        for number, (at, writer) in enumerate(zip(numbers, _writers(numbers, own, periods), strict=True)):
+            if writer == period and at in noted:
+                found.append((number, at, noted[at].sequence))
+            elif writer > period or at > max(periods[period].notes):
+                found.append((number, at, NEVER))
+            elif logged[number].offset in committed:
+                found.append((number, at, 0))
+        unlogged = sorted({at for at in own if at in noted}.difference(at for _, at, sequence in found if sequence))
+        found += [(len(logged) + number, at, noted[at].sequence) for number, at in enumerate(unlogged)]
         # A transactional store writes at the commit after a put, in the order of the puts.
         behind = 1 if self.column.version == TRANSACTIONAL else 0
+        commands = [self._sent[at] for _, at, _ in found]
         return Killed(
             [
                 Put(number, one.timestamp, b"%b %a %a" % (one.key, one.start, one.end), one.value)
-                for number, (one, _) in enumerate(noted)
+                for (number, _, _), one in zip(found, commands, strict=True)
             ],
-            [-1 if sequence < 0 else _segment(store, one) for one, sequence in noted],
-            [sequence + behind for _, sequence in noted],
+            [-1 if of[2] < 0 else segment_of(store, one) for of, one in zip(found, commands, strict=True)],
+            [sequence + behind if sequence else 0 for _, _, sequence in found],
             [one.offset for one in logged],
         )
 
@@ -236,9 +383,28 @@ class Life:
         topic = changelog_topic(self.stopped.app.application_id, store.name)
         return consume(self.bootstrap_servers, topic, read_committed=read_committed)[0]
 
-    @staticmethod
-    def _value(one: Logged) -> bytes | None:
-        return one.value
+
+def _writers(commands: Sequence[int], own: Sequence[int], periods: Sequence[Period]) -> list[int]:
+    """Return in which period each record of a changelog was written.
+
+    Parameters
+    ----------
+    commands
+        For each record, the number of its command.
+    own
+        Numbers of the commands that are for the store.
+    """
+    begins = [next((at for at in own[bisect_left(own, min(period.notes)) :]), -1) for period in periods]
+    lasts = [max(period.notes) for period in periods]
+    found: list[int] = []
+    writer, before = 0, -1
+    for at in commands:
+        if at <= before or at > lasts[writer]:
+            later = range(writer + 1, len(periods))
+            writer = next((number for number in later if begins[number] == at <= lasts[number]), writer)
+        found.append(writer)
+        before = at
+    return found
 
 
 def changes(stores: Sequence[Store], seed: int) -> Iterator[Command]:
@@ -260,12 +426,14 @@ def changes(stores: Sequence[Store], seed: int) -> Iterator[Command]:
         number += 1
 
 
-def flushed(spec: StorePartitionSpec) -> dict[int, int]:
-    """Return the largest sequence number in the files of each database, by its segment."""
-    found: dict[int, int] = {}
-    for segment, directory in databases(spec).items():
-        with suppress(FileNotFoundError):  # the application changes its files, or has removed the segment
-            found[segment] = max(flushed_sequences(directory).values(), default=0)
+def flushed(spec: StorePartitionSpec) -> dict[int, Note]:
+    """Return the identity of each database, and the largest sequence number in its files, by its segment."""
+    found: dict[int, Note] = {}
+    with suppress(FileNotFoundError):  # the application replaces the store
+        for segment, directory in databases(spec).items():
+            with suppress(FileNotFoundError):  # it changes its files, or has removed the segment
+                identity = zlib.crc32((directory / "IDENTITY").read_bytes())
+                found[segment] = Note(identity, max(flushed_sequences(directory).values(), default=0))
     return found
 
 
@@ -276,9 +444,9 @@ def expected(puts: Killed, segment: int, sequence: int, log: LogRange, *, commit
     return expected_at(puts, segment, sequence, required, end)
 
 
-def _segment(store: Store, one: Command) -> int:
+def segment_of(store: Store, one: Command) -> int:
     """Return the start (ms) of the segment that a command is for."""
     if store.kind == "kv":
         return 0
     time_ms = (one.end if store.kind == "session" else one.start) or 0
-    return time_ms - time_ms % _SEGMENT_MS
+    return time_ms - time_ms % max(store.retention_ms // 2, MINUTE)

@@ -74,7 +74,8 @@ def assert_looks(life: Life, store: Store) -> None:
             if segment not in look.before or segment not in look.after:
                 continue
             first, last = (
-                expected(puts, segment, at[segment], look.log, committed=committed) for at in (look.before, look.after)
+                expected(puts, segment, at[segment].sequence, look.log, committed=committed)
+                for at in (look.before, look.after)
             )
             found = [(one.first, one.last) for one in prefix.offsets]
             assert prefix.unexplained == 0
@@ -93,10 +94,12 @@ def assert_proof(life: Life, store: Store, spec: StorePartitionSpec) -> None:
     committed = {one.offset: True for one in life.logged(store, read_committed=True)}
     proof = prove(spec, databases(spec), log, VerifyOptions(), claim=None)
     assert proof is not None
-    puts, sequences = life.puts(store), flushed(spec)
+    puts, on_disk = life.puts(store), flushed(spec)
     truths: dict[int, Expected] = {}
     for segment, prefix in proof.prefixes.items():
-        truth = truths[segment] = expected(puts, segment, sequences.get(segment, 0), log, committed=committed)
+        truth = truths[segment] = expected(
+            puts, segment, on_disk[segment].sequence if segment in on_disk else 0, log, committed=committed
+        )
         if truth.offset is None:  # the last puts on disk were never logged
             assert not prefix.is_prefix
             continue

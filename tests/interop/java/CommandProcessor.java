@@ -130,7 +130,8 @@ final class CommandProcessor implements Processor<byte[], byte[], Void, Void> {
             }
         }
         long time = command.path(store.kind() == StoreSpec.Kind.SESSION ? "end" : "start").asLong();
-        notes.ifPresent(found -> found.note(context.getStateStore(store.name()), time));
+        long offset = context.recordMetadata().orElseThrow().offset();
+        notes.ifPresent(found -> found.note(offset, context.getStateStore(store.name()), time));
     }
 
     /** Put a value, as it is stored, into the store on disk that another one wraps: it does not come into the changelog. */

@@ -3,17 +3,21 @@ import java.io.UncheckedIOException;
 import java.lang.reflect.Field;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.Map;
 import java.util.Objects;
+import java.util.WeakHashMap;
+import java.util.zip.CRC32;
 import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.state.internals.WrappedStateStore;
 import org.rocksdb.RocksDB;
 
 /**
- * Notes, for each command, the sequence number of the database that it was for: 8 bytes in a file, also if the process is
- * killed after that. It is -1 if there is no such database, as of an expired window.
+ * Notes for each command: its offset in the input, a checksum of the identity of the database that it was for, and the
+ * database's sequence number. These are 24 bytes in a file, also if the process is killed after that. The sequence number
+ * is -1 if there is no such database, as of an expired window.
  *
  * <p>With the sequence numbers in the files of the database, this shows which commands are on disk.
  */
@@ -21,7 +25,8 @@ final class Notes {
     private static final long NONE = -1;
 
     private final FileChannel file;
-    private final ByteBuffer buffer = ByteBuffer.allocate(Long.BYTES);
+    private final Map<RocksDB, Long> identities = new WeakHashMap<>();
+    private final ByteBuffer buffer = ByteBuffer.allocate(3 * Long.BYTES);
 
     Notes(Path path) {
         try {
@@ -32,14 +37,26 @@ final class Notes {
     }
 
     /** Note the sequence number of a store's database after a command, which is for a time if the store has segments. */
-    void note(StateStore store, long time) {
+    void note(long offset, StateStore store, long time) {
         RocksDB database = database(store, time);
-        buffer.clear().putLong(database == null ? NONE : database.getLatestSequenceNumber()).flip();
+        long identity = database == null ? NONE : identities.computeIfAbsent(database, Notes::identity);
+        long sequence = database == null ? NONE : database.getLatestSequenceNumber();
+        buffer.clear().putLong(offset).putLong(identity).putLong(sequence).flip();
         try {
             file.write(buffer);
         } catch (IOException error) {
             throw new UncheckedIOException(error);
         }
+    }
+
+    private static long identity(RocksDB database) {
+        CRC32 checksum = new CRC32();
+        try {
+            checksum.update(Files.readAllBytes(Path.of(database.getName(), "IDENTITY")));
+        } catch (IOException error) {
+            throw new UncheckedIOException(error);
+        }
+        return checksum.getValue();
     }
 
     private static RocksDB database(StateStore store, long time) {

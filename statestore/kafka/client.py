@@ -23,6 +23,7 @@ from statestore.errors import (
     TopicMismatchError,
 )
 from statestore.kafka.client_properties import checked_properties
+from statestore.kafka.oauth import CALLBACK, MskToken
 from statestore.private_config import KAFKA_CONFIG, read_kafka_config
 
 T = TypeVar("T")
@@ -86,12 +87,15 @@ def client_config(bootstrap_servers: str, **overrides: Any) -> dict[str, Any]:
     InputError
         If the file of STATESTORE_KAFKA_CONFIG cannot be used.
     """
+    properties = checked_properties(read_kafka_config(), KAFKA_CONFIG)
+    if (region := properties.pop("aws.region", None)) is not None:
+        properties |= {"sasl.mechanism": "OAUTHBEARER", CALLBACK: MskToken(str(region))}
     return {
         "client.id": f"statestore-{os.getpid()}",
         "log_level": 2,
         "socket.keepalive.enable": True,
         "allow.auto.create.topics": False,
-        **checked_properties(read_kafka_config(), KAFKA_CONFIG),
+        **properties,
         "bootstrap.servers": bootstrap_servers,
         **overrides,
     }

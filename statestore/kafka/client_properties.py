@@ -10,21 +10,35 @@ from collections.abc import Mapping
 from typing import Any
 
 from statestore.errors import InputError
+from statestore.kafka.oauth import PREFIX, REQUIRED
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+#: SASL mechanisms, each with the properties that it needs.
+MECHANISMS = {
+    **dict.fromkeys(("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"), ("sasl.username", "sasl.password")),
+    "OAUTHBEARER": REQUIRED,
+    "AWS_MSK_IAM": ("aws.region",),
+    "GSSAPI": ("sasl.kerberos.principal", "sasl.kerberos.keytab"),
+}
 
 _BROKERS = "bootstrap.servers"
 _PROTOCOL = "security.protocol"
 _MECHANISM = "sasl.mechanism"
-_SASL = (_MECHANISM, "sasl.username", "sasl.password")
+_REGION = "aws.region"
+_TOKENS_FROM = f"{PREFIX}token.endpoint.url"
 _ALIASES = {"sasl.mechanisms": _MECHANISM}
 
 _TAKEN = frozenset(
     {
         _BROKERS,
         _PROTOCOL,
-        *_SASL,
+        _MECHANISM,
+        *(name for needed in MECHANISMS.values() for name in needed),
+        *(f"{PREFIX}{name}" for name in ("method", "scope", "extensions")),
+        "https.ca.location",
+        "sasl.kerberos.service.name",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin",
         "ssl.ca.location",
         "ssl.ca.pem",
         "ssl.certificate.location",
@@ -98,17 +112,30 @@ def checked_properties(given: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def _check_sasl(taken: dict[str, Any], source: str) -> None:
+    given = [name for name in taken if name.startswith("sasl.") or name == _REGION]
     if not str(taken.get(_PROTOCOL, "")).startswith("SASL_"):
         # librdkafka would not use them, and the broker would never answer.
-        if unused := [name for name in _SASL if name in taken]:
+        if given:
             raise InputError(
-                f"{source}: {', '.join(unused)} would not be used: expected {_PROTOCOL} SASL_SSL or SASL_PLAINTEXT "
+                f"{source}: {', '.join(given)} would not be used: expected {_PROTOCOL} SASL_SSL or SASL_PLAINTEXT "
                 f"with it, found {taken.get(_PROTOCOL, 'none')}"
             )
         return
-    if missing := [name for name in _SASL if name not in taken]:
-        raise InputError(f"{source}: {_PROTOCOL} {taken[_PROTOCOL]} also needs {', '.join(missing)}")
-    taken[_MECHANISM] = _one_of(taken, _MECHANISM, MECHANISMS, source)
+    if _MECHANISM not in taken:
+        raise InputError(f"{source}: {_PROTOCOL} {taken[_PROTOCOL]} also needs {_MECHANISM}")
+    mechanism = taken[_MECHANISM] = _one_of(taken, _MECHANISM, tuple(MECHANISMS), source)
+    if missing := [name for name in MECHANISMS[mechanism] if name not in taken]:
+        raise InputError(f"{source}: {_MECHANISM} {mechanism} also needs {', '.join(missing)}")
+    if mechanism == "OAUTHBEARER":
+        _check_oauth(taken, source)
+
+
+def _check_oauth(taken: dict[str, Any], source: str) -> None:
+    method = str(taken.setdefault(f"{PREFIX}method", "oidc")).lower()
+    if method != "oidc":
+        raise InputError(f"{source}: {PREFIX}method: expected oidc, found {method!r}")
+    if not str(taken[_TOKENS_FROM]).startswith(("https://", "http://")):
+        raise InputError(f"{source}: {_TOKENS_FROM}: expected a URL with https or http")
 
 
 def _one_of(taken: Mapping[str, Any], name: str, known: tuple[str, ...], source: str) -> str:

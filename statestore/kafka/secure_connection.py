@@ -1,8 +1,8 @@
 """Direct connections to brokers: plain, or with TLS and SASL as the client configuration requires.
 
-Only what is known to mean the same here as in librdkafka is spoken here: TLS against certificates that are named, with
-one of ours if there is one, PLAIN and SCRAM. With any other setting, `can_fetch` says no, and librdkafka does it. SASL
-comes before all other requests (KIP-43, KIP-152):
+Only settings that mean the same here as in librdkafka are supported: TLS against named certificates, a client
+certificate, and SASL with PLAIN, SCRAM, and OAUTHBEARER. With any other setting, `can_fetch` is false, and librdkafka
+makes the connection. SASL comes before all other requests (KIP-43, KIP-152):
 
     request:  i32 length | i16 api | i16 version | i32 correlation id (0) | client id | what follows
     answer:   i32 length | i32 correlation id | i16 error | what follows
@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from struct import Struct
 from struct import error as StructError
 from typing import Any
+
+from statestore.kafka.oauth import CALLBACK, PREFIX, REQUIRED, initial_response
 
 _INT, _SHORT = Struct(">i"), Struct(">h")
 _HEAD = Struct(">hhi")
@@ -36,12 +38,17 @@ _KNOWN = {
     *("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password"),
     *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password"),
     "ssl.endpoint.identification.algorithm",
+    *(CALLBACK, "https.ca.location", *REQUIRED, *(f"{PREFIX}{name}" for name in ("method", "scope", "extensions"))),
 }
+#: SASL mechanisms of direct connections.
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 
 def can_fetch(settings: Mapping[str, Any]) -> bool:
     """True if brokers can be spoken to by connections of our own, as these settings of the clients want it."""
     if not settings.keys() <= _KNOWN:
+        return False
+    if settings.get("sasl.mechanism", "PLAIN") not in _MECHANISMS:
         return False
     if set(str(settings.get("sasl.username", ""))) & set(",="):  # kafka-python does not escape them, as SCRAM asks
         return False
@@ -73,7 +80,7 @@ def connect(address: tuple[str, int], settings: Mapping[str, Any], timeout_s: fl
         if _wants_tls(settings):
             made = tls_context(settings).wrap_socket(made, server_hostname=address[0])
         if _protocol(settings).startswith("SASL_"):
-            _authenticate(made, settings)
+            _authenticate(made, settings, timeout_s)
     except BaseException:
         made.close()
         raise
@@ -101,23 +108,36 @@ def _wants_tls(settings: Mapping[str, Any]) -> bool:
     return _protocol(settings).endswith("SSL")
 
 
-def _authenticate(connection: socket.socket, settings: Mapping[str, Any]) -> None:
-    from kafka.net.sasl import get_sasl_mechanism  # takes half a second, and few need it
-
+def _authenticate(connection: socket.socket, settings: Mapping[str, Any], timeout_s: float) -> None:
     name, client_id = settings["sasl.mechanism"], _text(str(settings["client.id"]))
+
+    def said(message: bytes) -> bytes:
+        return _ask(connection, _AUTHENTICATE, client_id, _INT.pack(len(message)) + message)
+
+    first = initial_response(settings, timeout_s) if name == "OAUTHBEARER" else b""
     try:
         _ask(connection, _HANDSHAKE, client_id, _text(name))
-        mechanism = get_sasl_mechanism(name)(
-            security_protocol="SASL_SSL",  # always: without TLS, it would log a warning for each connection
-            sasl_mechanism=name,
-            sasl_plain_username=str(settings["sasl.username"]),
-            sasl_plain_password=str(settings["sasl.password"]),
-        )
-        while not mechanism.is_done():
-            said = mechanism.auth_bytes()
-            mechanism.receive(_ask(connection, _AUTHENTICATE, client_id, _INT.pack(len(said)) + said))
+        if name == "OAUTHBEARER":
+            if refusal := said(first):
+                said(b"\x01")  # RFC 7628: the broker answers this with an error
+                raise ConnectionError(f"the broker refuses the token: {refusal[:200].decode(errors='replace')}")
+        else:
+            _authenticate_with_password(name, settings, said)
     except (StructError, ValueError, LookupError) as error:
         raise ConnectionError(f"the broker does not authenticate as expected: {type(error).__name__}") from error
+
+
+def _authenticate_with_password(name: str, settings: Mapping[str, Any], said: Callable[[bytes], bytes]) -> None:
+    from kafka.net.sasl import get_sasl_mechanism  # takes half a second, and few need it
+
+    mechanism = get_sasl_mechanism(name)(
+        security_protocol="SASL_SSL",  # always: without TLS, it would log a warning for each connection
+        sasl_mechanism=name,
+        sasl_plain_username=str(settings["sasl.username"]),
+        sasl_plain_password=str(settings["sasl.password"]),
+    )
+    while not mechanism.is_done():
+        mechanism.receive(said(mechanism.auth_bytes()))
     if not mechanism.is_authenticated():
         raise ConnectionError("the broker did not authenticate us")
 

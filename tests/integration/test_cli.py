@@ -71,7 +71,7 @@ def test_each_store_partition_is_listed_with_where_it_stands(application: Applic
     for partition in range(PARTITIONS):
         (line,) = [line for line in ran.out.splitlines() if f"{application.name}/{STORE}/0_{partition}" in line]
         cells = [cell.strip() for cell in line.strip("│┃ ").split("│")]
-        assert cells[1:5] == ["key-value", "timestamped", "-", application.changelog]
+        assert cells[1:5] == ["key-value", "timestamped", "", application.changelog]
         assert cells[5] == str(application.committed(partition))
         assert cells[8] == "sealed"
 

@@ -753,9 +753,12 @@ class FeaturesMeet(RuleBasedStateMachine):
             self._recreated.discard(name)
 
     def _short(self, name: str) -> Rows:
-        """Rows that a store had when its disk was lost, and that its log lacks, which has lost its start, or is new."""
+        """Rows that a store had when its disk was lost, and that neither its log nor the store has now.
+
+        The log has lost its start, or is new. Other work on the task may have put a rebuilt store in place.
+        """
         log = self.world.logs[name]
-        held = self.held[name].logged
+        held = self.held[name].logged | (self.held[name].live or {})
         lost = self._unexpired(name, self.lost[name]) if log.start or name in self._recreated else {}
         return {key: row for key, row in lost.items() if held.get(key) != row}
 

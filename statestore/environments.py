@@ -50,7 +50,12 @@ DAGS = (
     *("snapshot", "drill", "survey", "maintenance"),
 )
 #: One for all, so that the page shows all stores.
-COMMON = frozenset({FILE, PREFIX, "STATESTORE_REPORTS_DIR", "STATESTORE_DATA_DOCS_DIR", "STATESTORE_EVIDENCE_KEY"})
+COMMON = frozenset(
+    {
+        *(FILE, PREFIX, "STATESTORE_REPORTS_DIR", "STATESTORE_DATA_DOCS_DIR", "STATESTORE_EVIDENCE_KEY"),
+        "STATESTORE_REQUESTED_BY",
+    }
+)
 #: What an environment may say otherwise: settings of jobs, and those that only DAGs have.
 OWN = (
     frozenset(f"STATESTORE_{name.upper()}" for name in Settings.model_fields)

@@ -72,6 +72,7 @@ def test_w2_killed_after_the_flush(bootstrap_servers: str, tmp_path: Path, engin
 
 
 @pytest.mark.long  # a broker is started twice
+@pytest.mark.share
 @pytest.mark.behaviour("W3")
 def test_w3_killed_with_the_commit_sent_and_aborted(own_broker: OwnBroker, tmp_path: Path) -> None:
     others: dict[str, Engine] = {"latest": "rocksDB", "visits": "rocksDB"}

@@ -140,7 +140,7 @@ def described(stores: Sequence[Store]) -> list[str]:
     ]
 
 
-@pytest.fixture(scope="module", params=[{}, pytest.param(POSITIONS, marks=pytest.mark.long)], ids=["", "positions"])
+@pytest.fixture(scope="module", params=[pytest.param({}, marks=pytest.mark.share), POSITIONS], ids=["", "positions"])
 def written(
     request: pytest.FixtureRequest, kafka_streams: Callable[..., KafkaStreams], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Stopped, dict[str, str]]:

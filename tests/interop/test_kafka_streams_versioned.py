@@ -190,7 +190,7 @@ def test_spark_shows_the_versions_that_kafka_streams_answers(
 
 
 @pytest.mark.behaviour("V4", "V6")
-@pytest.mark.parametrize("lost", [pytest.param("the store", marks=pytest.mark.long), "everything"])
+@pytest.mark.parametrize("lost", ["the store", pytest.param("everything", marks=pytest.mark.share)])
 def test_kafka_streams_starts_on_what_was_restored_and_answers_the_same(
     kafka_streams: Callable[..., KafkaStreams], tmp_path: Path, lost: str
 ) -> None:

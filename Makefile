@@ -50,7 +50,7 @@ faults: environment-dev ## kill tasks and jobs 200 times, kill processes that us
 
 faults-share: environment-dev ## run a fixed subset of make faults, with one campaign of each kind; ARGS are passed to pytest
 	FAULTS_SEED=20261121 $(PYTHON_IN_VENV) -m pytest -n 3 --dist worksteal -m share $(ARGS) tests/faults/long tests/faults/test_crash_windows.py \
-		$(addprefix tests/interop/test_kafka_streams_,oracle.py live_faults.py headers.py versioned.py)
+		$(addprefix tests/interop/test_kafka_streams_,oracle.py headers.py versioned.py)
 
 everything: environment-dev ## run every suite that is not green for the present files, and keep the results (docs/testing.md); ARGS: --list, or --only with suites
 	@$(PYTHON_IN_VENV) -m tests.everything $(ARGS)

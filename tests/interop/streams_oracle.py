@@ -311,7 +311,9 @@ class Life:
 
         def is_on_disk() -> bool:
             on_disk = flushed(spec)[segment].sequence
-            later = (self._sent[offset] for offset, note in run.noted()[begin:] if 0 <= note.sequence < on_disk)
+            noted = [offset for offset, note in run.noted()[begin:] if 0 <= note.sequence < on_disk]
+            # The application notes a command before `send` has added it.
+            later = [self._sent[offset] for offset in noted if offset < len(self._sent)]
             return any(one.store == store.name and segment_of(store, one) == segment for one in later)
 
         wait_for(is_on_disk, f"store {store.name} to be written")

@@ -267,9 +267,7 @@ def plant(life: Life, spec: StorePartitionSpec, store: Store) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "make", [pytest.param(COLUMNS[0], marks=pytest.mark.share), *COLUMNS[1:]], indirect=True, ids=str
-)
+@pytest.mark.parametrize("make", COLUMNS, indirect=True, ids=str)
 def test_what_is_planted_in_a_running_application_is_found_by_the_second_look(make: Callable[..., Life]) -> None:
     life = make(settings={"rocksdb.config.setter": "UncheckedBlocks"}, retention_ms=60 * MINUTE)
     stores = [life.store(name) for name in PLANTED]

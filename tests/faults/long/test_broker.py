@@ -155,8 +155,8 @@ def _impatient(specs: Sequence[TaskSpec], directory: Path) -> None:
     init = TransactionalWriter.__init__
 
     def with_timeout(self: TransactionalWriter, *arguments: object) -> None:
-        servers, name, timeout_s, _, max_batch_bytes = arguments
-        init(self, servers, name, timeout_s, 60_000, max_batch_bytes)  # type: ignore[arg-type]
+        cluster, name, _, max_batch_bytes = arguments
+        init(self, cluster, name, 60_000, max_batch_bytes)  # type: ignore[arg-type]
 
     TransactionalWriter.__init__ = with_timeout  # type: ignore[method-assign]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from statestore.kafka.secure_connection import can_fetch
 
@@ -43,7 +43,8 @@ class Cluster:
 
     servers: str
     timeout_s: float = 30.0
-    _pool: ConnectionPool | None = field(default=None, init=False, repr=False, compare=False)
+    #: No field: a dumped specification has no clients.
+    _pool: ClassVar[ConnectionPool | None] = None
 
     def __reduce__(self) -> tuple[type[Cluster], tuple[str, float]]:
         return Cluster, (self.servers, self.timeout_s)

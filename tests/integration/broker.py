@@ -259,12 +259,15 @@ def group_offset(servers: str, group: str, topic: str, partition: int = 0) -> in
 
 
 def set_quota(servers: str, name: str, bytes_per_s: float | None, client_id: str | None = None) -> None:
-    """Set a quota for a client; without a rate, remove it, and without a client id, it is for any client."""
+    """Set a quota for a client, and wait until the broker lists it; without a rate, remove it.
+
+    Without a client id, it is for any client.
+    """
     # Here: few of the tests that import this file need it.
     from kafka import KafkaAdminClient
-    from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
+    from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
 
-    entry = AlterClientQuotasRequest.EntryData
+    entry, component = AlterClientQuotasRequest.EntryData, DescribeClientQuotasRequest.ComponentData
     request = AlterClientQuotasRequest(
         entries=[
             entry(
@@ -273,10 +276,20 @@ def set_quota(servers: str, name: str, bytes_per_s: float | None, client_id: str
             )
         ]
     )
+    of_client = DescribeClientQuotasRequest(
+        components=[component(entity_type="client-id", match_type=0 if client_id else 1, match=client_id)], strict=True
+    )
     with KafkaAdminClient(bootstrap_servers=servers) as admin:
         # It has no method for quotas.
         answer = admin._manager.run(admin._manager.send, request)
-    assert [each.error_code for each in answer.entries] == [0]
+        assert [each.error_code for each in answer.entries] == [0]
+
+        def is_listed() -> bool:
+            entries = admin._manager.run(admin._manager.send, of_client).entries
+            values = {value.key: value.value for each in entries for value in each.values}
+            return values.get(name) == bytes_per_s
+
+        wait_for(is_listed, f"the quota {name} of {client_id}")
 
 
 @contextmanager
@@ -286,9 +299,12 @@ def limited(servers: str, name: str, bytes_per_s: float, directory: Path) -> Ite
     config.touch(0o600)
     config.write_text(json.dumps({"client.id": client_id}), encoding="utf-8")
     set_quota(servers, name, bytes_per_s, client_id)
+    # A broker lists a change before it applies it, and applies one change after the other.
+    set_quota(servers, "request_percentage", 100_000, client_id)
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("STATESTORE_KAFKA_CONFIG", str(config))
             yield
     finally:
         set_quota(servers, name, None, client_id)
+        set_quota(servers, "request_percentage", None, client_id)

@@ -87,14 +87,15 @@ class Done(NamedTuple):
 def specs_of(order: Order) -> list[StorePartitionSpec]:
     """One spec for each store partition, the stores of a task together."""
     names = [changelog_topic(order.application, store.name) for store in order.stores]
-    topics = Cluster(order.servers).topics.describe(names)
+    cluster = Cluster(order.servers, _KAFKA_TIMEOUT_S)
+    topics = cluster.topics.describe(names)
     return [
         StorePartitionSpec(
             application=order.application,
             task=TaskId(0, partition),
             store=store,
             changelog=_changelog(topics[name]),
-            cluster=Cluster(order.servers, _KAFKA_TIMEOUT_S),
+            cluster=cluster,
             state_dir=order.state_dir,
             archive=order.archive,
         )

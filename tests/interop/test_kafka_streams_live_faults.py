@@ -18,15 +18,16 @@ from uuid import uuid4
 
 import pytest
 from kafka_streams import Command, Driver, Store, other_driver
-from streams_oracle import MINUTE, NEVER, Life, StoreLook, expected, segment_of
+from streams_oracle import MINUTE, NEVER, Life, StoreLook, expected, segment_of, stores_of
 
 from demo.kafka_jars import KAFKA_VERSION
 from statestore.formats import session_key, window_key
-from statestore.model import changelog_topic
+from statestore.model import StoreFormat, changelog_topic
 from statestore.partition.spec import StorePartitionSpec
 from statestore.reports import Action, Status
 from statestore.verification.contents import databases
 from tests.integration.broker import T0, produce, wait_for
+from tests.integration.kinds import stored
 from tests.interop.compatibility import TRANSACTIONAL, Column
 
 SEED = int(os.environ.get("FAULTS_SEED", "1"))
@@ -64,8 +65,8 @@ def make(driver: Driver, bootstrap_servers: str, tmp_path: Path, request: pytest
         driver = other_driver(driver, column.release, tmp_path / "driver")
 
     def of_column(*, killed: bool = False, **arguments: Any) -> Life:
-        without = NOT_AFTER_KILL[column] if killed else ()
-        return Life(driver, bootstrap_servers, column, tmp_path, SEED, without=without, **arguments)
+        arguments.setdefault("without", NOT_AFTER_KILL[column] if killed else ())
+        return Life(driver, bootstrap_servers, column, tmp_path, SEED, **arguments)
 
     return of_column
 
@@ -216,6 +217,45 @@ def check_offsets(life: Life, store: Store) -> int:
                 assert found == [(truth.first, truth.last)], (store.name, segment, look)
             checked += 1
     return checked
+
+
+WINDOWED = ("window", "session")
+ALARMS = {Status.WRONG_OFFSET, Status.DIVERGED}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("make", COLUMNS[1:], indirect=True, ids=str)
+def test_an_alarm_after_a_kill_is_raised_only_for_stores_that_have_lost_rows(make: Callable[..., Life]) -> None:
+    life = make(without=[store.name for store in stores_of(KAFKA_VERSION) if store.name not in WINDOWED])
+    with life.running(killed=True):
+        specs = [*life.specs().values()]
+        life.wait_for_kill()
+    with life.running(killed=False), looking(life, specs) as wait:
+        wait(LOOKS)
+    found = life.stopped.verified(depth="deep")
+    lost = {spec.store.name: lost_rows(life, spec) for spec in specs}
+    for name, rows in lost.items():
+        alarms = [look.row for look in life.looks[name] if look.row.status not in HARMLESS]
+        assert not alarms or rows, (name, alarms[0])
+        assert (found[name].status in ALARMS) == bool(rows), (name, found[name])
+    assert any(lost.values()), "the offset of the newest segment is not above what older segments have"
+
+
+def lost_rows(life: Life, spec: StorePartitionSpec) -> set[bytes]:
+    """Return the keys in segments on disk whose last record in the changelog the closed store does not show."""
+    store = life.store(spec.store.name)
+    kept = databases(spec).keys()
+    logged: dict[bytes, bytes | None] = {}
+    for record in life.logged(store):
+        key = record.key or b""
+        start = session_key.decode(key)[2] if store.kind == "session" else window_key.decode(key)[1]
+        segment = start - start % MINUTE
+        is_late = segment < (record.timestamp - life.retention_ms) // MINUTE * MINUTE
+        if segment in kept and not is_late:  # Kafka Streams logs what it does not store, as it comes too late
+            logged[key] = record.value
+    prefix = 8 if store.format is StoreFormat.TIMESTAMPED else 0
+    on_disk = {key: value[prefix:] for key, value in stored(spec, spec.live).items()}
+    return {key for key, value in logged.items() if on_disk.get(key) != value}
 
 
 # -- what happens to a store ------------------------------------------------------------------------------------------

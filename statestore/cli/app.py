@@ -6,7 +6,6 @@ Exit codes: see `exit_codes.py`.
 from __future__ import annotations
 
 import sys
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -45,6 +44,8 @@ app = typer.Typer(
 
 def _say_version(said: bool) -> None:
     if said:
+        from importlib.metadata import version
+
         print(f"statestore {version('statestore')}")
         raise typer.Exit
 

@@ -22,7 +22,6 @@ import typer
 from statestore import clock
 from statestore.cli import exit_codes, options, output
 from statestore.cli.parameters import with_function
-from statestore.cli.warm_server import WarmState, answering, parse_address
 from statestore.errors import (
     InputError,
     NotJudgedError,
@@ -35,6 +34,7 @@ from statestore.model import TaskId
 
 if TYPE_CHECKING:
     from statestore.cli.selection import Chosen, PartitionSelection
+    from statestore.cli.warm_server import WarmState
     from statestore.discovery.store import DiscoveredStore
     from statestore.kafka.topics import Topics
     from statestore.recovery.warming import Warming, WarmRow
@@ -123,6 +123,7 @@ def warm(
     """Bring the stores of a Kafka Streams application up to date before it starts on this state directory."""
     from statestore.cli import local_processes as local
     from statestore.cli.tables import show_warmed
+    from statestore.cli.warm_server import WarmState, answering, parse_address
     from statestore.metrics.export import export_end
     from statestore.recovery.restore_metrics import of_warmed, progress_exported
     from statestore.recovery.warming import Warming

@@ -59,8 +59,8 @@ def test_names_of_the_state_directory_are_offered(state_dir: Path, words: str, e
     assert completed(words, state_dir) == expected
 
 
-def test_help_and_completion_load_neither_kafkas_client_nor_compiled_loops() -> None:
-    heavy = ("confluent_kafka", "numba", "numpy", "pyarrow", "pandas")
+def test_help_and_completion_load_no_client_compiled_loops_or_reports() -> None:
+    heavy = ("confluent_kafka", "numba", "numpy", "pyarrow", "pandas", "statestore.reports")
     program = f"import sys, statestore.cli.app; print([name for name in {heavy} if name in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert ran.stdout.strip() == "[]"

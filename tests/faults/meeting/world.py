@@ -267,11 +267,12 @@ class World:
         except ServiceError:  # stores that are damaged or open may keep it from starting
             pass
         settle(self.servers, *(log.topic for log in self.logs.values()))
-        self._alone()
+        if not self.exactly_once:
+            self._alone()
 
     def _alone(self) -> None:
-        """Wait until nobody is left in the group: at least once, Kafka then takes no input offsets from others."""
-        if not self.exactly_once and self._streams is not None:
+        """Wait until nobody is left in the group: only then does Kafka take offsets outside of transactions."""
+        if self._streams is not None:
             admin = AdminClient({"bootstrap.servers": self.servers})
             group = self.application.name
             wait_for(
@@ -330,6 +331,7 @@ class World:
 
     def skip_input(self) -> None:
         """Set the group's offset to the end of the input, as a person does with Kafka's tools."""
+        self._alone()
         self.application.set_group_offset(len(self.inputs))
 
     def change_engine(self, name: str) -> None:
@@ -349,7 +351,8 @@ class World:
         """Process at least once from here on, or exactly once."""
         guarantee: Guarantee = "at_least_once" if self.exactly_once else "exactly_once_v2"
         self.application.defined(processing_guarantee=guarantee)
-        self._alone()
+        if not self.exactly_once:
+            self._alone()
 
     # -- faults of the disk -------------------------------------------------------------------------------------------
 

@@ -80,7 +80,10 @@ def _requested(settings: Mapping[str, Any], timeout_s: float) -> tuple[str, floa
     """Return a new token and its lifetime, s."""
     callback: Callable[[str], tuple[str, float]] | None = settings.get(CALLBACK)
     if callback is not None:
-        value, expires_s = callback("")
+        try:
+            value, expires_s = callback("")
+        except Exception as error:  # AWS's signer raises errors of several libraries
+            raise ConnectionError(f"no token from {callback}: {error}") from error
         return value, expires_s - time.time()
     url = str(settings[f"{PREFIX}token.endpoint.url"])
     identity = f"{settings[f'{PREFIX}client.id']}:{settings[f'{PREFIX}client.secret']}"

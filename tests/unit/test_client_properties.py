@@ -7,6 +7,7 @@ import pytest
 from statestore.errors import InputError
 from statestore.kafka.client import client_config
 from statestore.kafka.client_properties import checked_properties
+from statestore.kafka.oauth import initial_response
 from statestore.kafka.secure_connection import can_fetch
 
 CANARY = "canary-5f2c"
@@ -99,3 +100,11 @@ def test_brokers_that_are_asked_for_come_before_those_of_the_file(tmp_path, monk
 )
 def test_only_what_is_known_to_mean_the_same_is_spoken_on_connections_of_our_own(changes, ours):
     assert can_fetch({**PLAIN, **changes}) is ours
+
+
+def test_a_signer_without_credentials_is_a_connection_error() -> None:
+    def signer(_: str) -> tuple[str, float]:
+        raise RuntimeError("Unable to locate credentials")
+
+    with pytest.raises(ConnectionError, match="Unable to locate credentials"):
+        initial_response({"oauth_cb": signer}, 30.0)

@@ -176,6 +176,49 @@ def last_record(
     return None
 
 
+class Commit(NamedTuple):
+    """A commit of a task, by its record in a topic of input offsets.
+
+    Attributes
+    ----------
+    offset
+        Offset of the record.
+    at_ms
+        Time of the brokers, ms since the epoch.
+    """
+
+    offset: int
+    at_ms: int
+    kept: InputOffset
+
+
+def commits(cluster: Cluster, where: TopicPartition, log: LogRange, partition: TopicPartition) -> list[Commit]:
+    """Return the commits of an input partition that its topic of input offsets still has, in their order.
+
+    Parameters
+    ----------
+    where
+        Partition of the topic of input offsets.
+    log
+        Its offsets.
+    partition
+        The input partition.
+
+    Raises
+    ------
+    LogCorruptedError
+        If a record cannot be read.
+    """
+    key, found = offset_key(partition), []
+    with LogReader(cluster, where) as reader:
+        for batch in reader.read(log.start, log.last_stable):
+            for name, value, at_ms, offset in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                kept = _decoded(where, offset, value) if name == key else None
+                if kept is not None:
+                    found.append(Commit(offset, at_ms, kept))
+    return found
+
+
 def _decoded(where: TopicPartition, offset: int, value: bytes | None) -> InputOffset | None:
     if value is None:  # deleted manually
         return None

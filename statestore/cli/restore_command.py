@@ -51,6 +51,15 @@ def restore(
             "the only copy of some data. Takes the same forms as --rollback. May be repeated.",
         ),
     ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME|SET",
+            help="Instead of restoring single stores, put the whole application back: all of its stores and its input "
+            "offsets, as they were at a time, or in a set of snapshots. Needs --application, and a definition.",
+        ),
+    ] = None,
+    yes: options.Yes = False,
     kafka_streams: options.KafkaStreams = None,
     archive: options.ArchiveIfAny = None,
     archive_timeout_s: options.ArchiveTimeout = 60.0,
@@ -61,6 +70,7 @@ def restore(
     from statestore.cli import local_processes as local
     from statestore.cli import restore_selection as restoring
     from statestore.cli.archives import archive_of_stores
+    from statestore.cli.point_command import PointAsked, put_back
     from statestore.cli.selection import choose
     from statestore.metrics.export import export_report
     from statestore.recovery.disk_space import require_disk_for_all
@@ -69,6 +79,16 @@ def restore(
 
     started_ms = clock.now_ms()
     asked = asked.naming(names or ())
+    if to is not None:
+        if request.model_copy(update={"dry_run": False}) != RestoreRequest() or rollback or release:
+            raise InputError(
+                "--to puts a whole application back. Only --application, --archive, --dry-run, --yes, --parallel, and "
+                "--json can be combined with it"
+            )
+        where = archive_of_stores(archive, archive_timeout_s, asked.where.cluster.topics)
+        point = PointAsked(to, where, started_ms, dry_run=request.dry_run, yes=yes, json=json)
+        put_back(asked, point, parallel, run_bytes)
+        return
     if rollback or release:
         if request.model_copy(update={"dry_run": False}) != RestoreRequest() or asked.partitions:
             raise InputError(

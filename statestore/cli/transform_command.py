@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from statestore.archive.archive import ArchiveSpec
     from statestore.cli.selection import Chosen, PartitionSelection
+    from statestore.config import Settings
     from statestore.definitions.application import ApplicationDefinition
     from statestore.partition.spec import StorePartitionSpec
     from statestore.rewrite.staged_stores import Rewritten
@@ -77,11 +78,11 @@ def transform(
         raise InputError("--definitions: the catalogue must know the new changelogs, so the definition must be in it")
     options.require_writable(json=json)
     options.require_stores_here()
-    settings = _settings(asked, data_docs_dir)
+    settings = suite_settings(asked, data_docs_dir)
     topics = asked.where.cluster.topics
     where = archive_spec(archive, archive_timeout_s, topics)
     chosen = choose(replace(asked, archive=where), topics, certain=True)
-    definition, stores = _stores(chosen, where)
+    definition, stores = catalogued_stores(chosen, where)
     started_ms = clock.now_ms()
 
     def judge(staged: Sequence[StorePartitionSpec]) -> None:
@@ -113,8 +114,8 @@ def transform(
         output.write_content(json, {"dry_run": dry_run, **_plan_content(work.plan), "rows": [*map(rewritten, rows)]})
 
 
-def _settings(asked: PartitionSelection, data_docs_dir: str | None) -> Any:
-    """Return what the validation of the new stores goes by."""
+def suite_settings(asked: PartitionSelection, data_docs_dir: str | None) -> Settings:
+    """Return the settings for the validation of new stores."""
     from statestore.config import load_settings
     from statestore.objects.path import location
 
@@ -132,7 +133,10 @@ def _settings(asked: PartitionSelection, data_docs_dir: str | None) -> Any:
     )
 
 
-def _stores(chosen: Chosen, where: ArchiveSpec | None) -> tuple[ApplicationDefinition, list[StorePartitionSpec]]:
+def catalogued_stores(
+    chosen: Chosen, where: ArchiveSpec | None
+) -> tuple[ApplicationDefinition, list[StorePartitionSpec]]:
+    """Return the definition and the store partitions of the selected application, which must be in the catalogue."""
     chosen.require_free()
     chosen.require_known()
     if not chosen.defined:

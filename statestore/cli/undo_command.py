@@ -39,14 +39,16 @@ def undo(
     archive_timeout_s: options.ArchiveTimeout = 60.0,
     json: options.Json = None,
 ) -> None:
-    """Return stores to the changelogs that they had before an overwrite or a transform, and put the old stores back.
+    """Return stores to the changelogs that they had before a rewrite, and put the old stores back.
 
-    The application must be stopped. All stores of a transform go back together. If anything was written to the later
-    changelogs after the rewrite, it would be lost: the command is refused unless you pass --accept-loss. The later
-    changelogs and stores are kept.
+    A rewrite is an overwrite, a transform, or a restore to a point. The application must be stopped. All stores of a
+    transform go back together. After a restore to a point, the group's offsets go back, too. If anything was
+    processed or written after the rewrite, it would be lost: the command is refused unless you pass --accept-loss. The
+    later changelogs and stores are kept.
     """
     from statestore.archive.archive import archive_spec
     from statestore.cli.selection import choose
+    from statestore.discovery.partitions import tasks_of
     from statestore.metastore.adoption import adoption_hooks
     from statestore.rewrite.undo import UndoSpec
     from statestore.rewrite.undo import undo as undoing
@@ -68,7 +70,7 @@ def undo(
     if name is not None:
         definition.store(name)
     stores = [spec.model_copy(update={"archive": where}) for spec in chosen.specs]
-    spec = UndoSpec(stores, name, accept_loss, run_bytes, clock.now_ms())
+    spec = UndoSpec(stores, name, accept_loss, run_bytes, clock.now_ms(), tasks_of(topics, definition))
     hooks = adoption_hooks(asked.service.metastore, definition.name, _no_suites)
     console = output.console(json)
     rows: list[Undone] = []
@@ -101,6 +103,9 @@ def _show_plan(console: Console, plan: UndoPlan) -> None:
     for where, count in plan.written.items():
         lost = f"{where} has {tables.counted(count, 'record')} from after the rewrite, which would be lost"
         output.say(console, f"{lost}; to accept that, add --accept-loss")
+    for where, (now, then) in plan.offsets.items():
+        since = ", and was processed since: to give that up, add --accept-loss" if where in plan.processed else ""
+        output.say(console, f"{where}: the group goes from offset {now} back to {then}{since}")
 
 
 def _show_undone(console: Console, rows: Sequence[Undone]) -> None:
@@ -120,6 +125,8 @@ def _plan_content(plan: UndoPlan) -> dict[str, Any]:
         "topics": dict(plan.topics),
         "finishes": plan.finishes,
         "written": {str(where): count for where, count in plan.written.items()},
+        "offsets": {str(where): [*found] for where, found in plan.offsets.items()},
+        "processed": [str(where) for where in plan.processed],
         "plan": [{**_label(store), "put_back": path and str(path)} for store, path in plan.parts],
     }
 

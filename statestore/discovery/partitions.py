@@ -156,6 +156,12 @@ def task_counts(topics: Topics, applications: Iterable[ApplicationDefinition]) -
     return {part: found[topic].partitions for part, topic in inputs.items() if topic in found}
 
 
+def tasks_of(topics: Topics, application: ApplicationDefinition) -> list[TaskId]:
+    """Return all tasks of an application, also those without a store."""
+    counts = task_counts(topics, [application])
+    return [TaskId(subtopology, number) for (_, subtopology), count in counts.items() for number in range(count)]
+
+
 def discovered_specs(
     where: Installation, stores: Iterable[DiscoveredStore], *, exactly_once: bool = True
 ) -> list[StorePartitionSpec]:

@@ -23,7 +23,7 @@ from statestore.reports import Failure, SnapshotRow, StorePartitionRow
 from statestore.statedir.swap import locked_task, swap
 
 #: How labels begin of what was replaced when a store got other rows, under another changelog.
-_OTHER_ROWS = ("overwrite-", "transform-", "undo-")
+_OTHER_ROWS = ("overwrite-", "transform-", "point-", "undo-")
 _log = logging.getLogger(__name__)
 
 

@@ -30,6 +30,7 @@ from statestore.requests.restore import AsOf
 from statestore.statedir.paths import OWN_DIRECTORY
 from statestore.statedir.record import StoreRecord, read_record
 from statestore.statedir.rewritten import rewritten_records
+from statestore.statedir.scratch import default_scratch
 
 _CLAIM = Path(OWN_DIRECTORY, "as-of.json")
 
@@ -68,10 +69,12 @@ def require_free_target(target: Path, state_dir: Path, as_of: AsOf) -> bool:
     Raises
     ------
     InputError
-        If it is not empty, and not from an earlier attempt at the same; or if it lies in the live state directory.
+        If it is not empty, and not from an earlier attempt at the same; or if it lies in the live state directory, and
+        not in its scratch space.
     """
     resolved, live = target.resolve(), state_dir.resolve()
-    if resolved.is_relative_to(live) or live.is_relative_to(resolved):
+    in_scratch = resolved.is_relative_to(default_scratch(live))
+    if not in_scratch and (resolved.is_relative_to(live) or live.is_relative_to(resolved)):
         raise InputError(f"target: expected a directory apart from the state directory {state_dir}, found {target}")
     if target.exists() and not target.is_dir():
         raise InputError(f"target: expected a directory, found the file {target}")

@@ -2,7 +2,8 @@
 
     locks of all tasks -> what an earlier attempt has left -> all that speaks against it -> earlier processes fenced ->
     new topics (journal) -> the rows, as records -> stores built from them beside the live ones -> both have the same
-    rows -> the stores' suites -> the catalogue names the topics -> the stores are replaced -> the journal goes
+    rows -> the stores' suites -> the catalogue names the topics -> the group's offsets, if these change, too -> the
+    stores are replaced -> the journal goes
 
 The catalogue decides: until it names the new topics, the old stores and their changelogs are as they were, and what an
 attempt that was killed has made is thrown away by the next one. From then on only the new ones count: a task with a
@@ -41,6 +42,7 @@ from statestore.rewrite.changelog_writing import (
     write_changelog,
 )
 from statestore.rewrite.examination import known_position
+from statestore.rewrite.group_move import GroupMove, hold, position_at, release, settle
 from statestore.rewrite.journal import (
     NewTopic,
     Rewrite,
@@ -48,6 +50,7 @@ from statestore.rewrite.journal import (
     end_journal,
     keep_done,
     listed,
+    listed_offsets,
     read_journal,
     remove_journal,
     write_journal,
@@ -104,12 +107,18 @@ class AdoptionSpec(NamedTuple):
         Bound of a sorted run in memory.
     started_ms
         Now, ms since the epoch.
+    group
+        Called once earlier processes are fenced. Returns the input offsets that the group gets; None: they stay.
+    point
+        Name of the point that the rows are of; empty: they are of no point.
     """
 
     rewrite: Rewrite
     stores: Sequence[NewRows]
     run_bytes: int
     started_ms: int
+    group: Callable[[], GroupMove] | None = None
+    point: str = ""
 
 
 class Catalogued(NamedTuple):
@@ -179,9 +188,11 @@ class Adoption:
         fence(store for of in self._spec.stores for store in of.stores)
         journal = self._make_topics()
         staged = self._staged(journal)
+        hold(self._first.state_dir, journal)
         # Whether it was logged is not known if this fails: then the next attempt asks the catalogue.
         self._hooks.adopt([_adopted(name, new) for name, new in journal.topics.items()])
         kill_switch.reached("rewrite, adopted")
+        settle(self._topics, self._first.state_dir, journal)
         rows = [_replaced(journal, one) for one in staged]
         self._finish(journal)
         return rows
@@ -207,6 +218,7 @@ class Adoption:
             if (left := self._journal()) is not None:
                 self._throw_away(left)
             return None
+        settle(self._topics, self._first.state_dir, journal)
         rows = []
         for store in self._new_stores(journal):
             new, record = journal.topics[store.partition.topic], read_record(store.paths, store.store.name)
@@ -237,11 +249,13 @@ class Adoption:
         kill_switch.reached("rewrite, settings made")
         keep_done(self._first.state_dir, journal)
         kill_switch.reached("rewrite, way back kept")
+        release(self._first.state_dir, journal)
         end_journal(self._first.state_dir, journal)
 
     # -- the topics ---------------------------------------------------------------------------------------------------
 
     def _make_topics(self) -> RewriteJournal:
+        move = None if self._spec.group is None else self._spec.group()
         catalogued = {of.name: self._hooks.catalogued(of.name) for of in self._spec.stores}
         configs, topics = {}, {}
         for of in self._spec.stores:
@@ -257,9 +271,19 @@ class Adoption:
                 before=before,
                 before_id=None if former is None else former.topic_id,
                 before_format=of.stores[0].store.format,
-                positions=tuple(listed(known_position(store)) for store in of.stores),
+                positions=tuple(
+                    listed(known_position(store) if move is None else position_at(move.offsets, store))
+                    for store in of.stores
+                ),
             )
-        journal = RewriteJournal(**self._spec.rewrite._asdict(), started_ms=self._spec.started_ms, topics=topics)
+        journal = RewriteJournal(
+            **self._spec.rewrite._asdict(),
+            started_ms=self._spec.started_ms,
+            topics=topics,
+            offsets=() if move is None else listed_offsets(move.offsets),
+            former_offsets=() if move is None else listed_offsets(move.former),
+            point=self._spec.point,
+        )
         write_journal(self._first.state_dir, journal)
         kill_switch.reached("rewrite, topic not made")
         for name, new in topics.items():
@@ -331,6 +355,7 @@ class Adoption:
         InputError
             If somebody else has written to one.
         """
+        release(self._first.state_dir, journal)  # a hold without its journal could never be removed
         clear_staged(store for of in self._spec.stores for store in of.stores)
         for name, new in journal.topics.items():
             found = self._topics.find(name)

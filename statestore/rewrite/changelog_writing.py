@@ -12,12 +12,13 @@ import pyarrow as pa
 from statestore import kill_switch
 from statestore.bulk.digest import Digest
 from statestore.errors import InputError
+from statestore.kafka.cluster import Cluster
 from statestore.kafka.produce import ColumnProducer
 from statestore.kafka.reader import is_compressed
 from statestore.kafka.topics import LogRange, Topic, Topics
 from statestore.kafka.writer import AtLeastOnceWriter, RecordWriter, TransactionalWriter
 from statestore.kinds.versioned import COMPACTION_LAG
-from statestore.model import TopicPartition, transactional_id
+from statestore.model import TaskId, TopicPartition, transactional_id
 from statestore.partition.spec import StorePartitionSpec
 from statestore.rewrite.journal import RewriteJournal
 from statestore.rewrite.rows import Records, bytes_of, form_of
@@ -289,15 +290,20 @@ def produce(writer: RecordWriter, topic: str, partition: int, records: Records) 
 
 def fence(stores: Iterable[StorePartitionSpec]) -> None:
     """Keep processes that still take the tasks of our own applications for theirs from committing."""
-    tasks = {store.paths: store for store in stores if store.origin.is_fenced and store.exactly_once}
+    fenced = [store for store in stores if store.origin.is_fenced and store.exactly_once]
+    if fenced:
+        fence_tasks(fenced[0].cluster, fenced[0].application, {store.task for store in fenced})
+
+
+def fence_tasks(cluster: Cluster, application: str, tasks: Iterable[TaskId]) -> None:
+    """Keep processes that still take tasks of an exactly-once application for theirs from committing."""
     with ThreadPoolExecutor(_FENCED_BESIDE) as threads:
-        for fenced in [threads.submit(_fence, store) for store in tasks.values()]:
+        for fenced in [threads.submit(_fence, cluster, transactional_id(application, task)) for task in tasks]:
             fenced.result()
 
 
-def _fence(store: StorePartitionSpec) -> None:
-    name = transactional_id(store.application, store.task)
-    writer = TransactionalWriter(store.cluster, name)
+def _fence(cluster: Cluster, name: str) -> None:
+    writer = TransactionalWriter(cluster, name)
     try:
         writer.init()
     finally:

@@ -45,7 +45,10 @@ class Cut(NamedTuple):
     def offsets(self) -> dict[TopicPartition, GroupOffset]:
         """Offsets of its input, from where on nothing is in the stores, with the stream times of then."""
         times = dict(self.found.stream_times)
-        return {where: GroupOffset(offset, _known(times.get(where, ""))) for where, offset in self.found.input_offsets}
+        return {
+            where: GroupOffset(offset, stream_times_of(times.get(where, "")))
+            for where, offset in self.found.input_offsets
+        }
 
     @property
     def partitions(self) -> Counter[str]:
@@ -53,8 +56,8 @@ class Cut(NamedTuple):
         return Counter(where.topic for where, _ in self.found.input_offsets)
 
 
-def _known(metadata: str) -> str:
-    """Return what there is of metadata that an archive has, and nothing else."""
+def stream_times_of(metadata: str) -> str:
+    """Return the stream times in the metadata of an offset, and nothing else."""
     found = commit_metadata.decode(metadata)._replace(stamp=None)
     return "" if found == CommitMetadata() else commit_metadata.encode(found)
 
@@ -158,7 +161,7 @@ def fetched_stores(
         task, name = odd[0]
         has = "has" if odd[0] in snapshots else "lacks"
         raise InputError(
-            f"set {cut.found.uuid} {has} store {name} of task {task}, unlike the definition of the clone: the "
+            f"set {cut.found.uuid} {has} store {name} of task {task}, unlike the definition: the "
             f"application has changed since it was written, or the definition is of another one. Use a newer set, or "
             "correct the definition. Nothing was changed"
         )

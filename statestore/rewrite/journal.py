@@ -4,13 +4,16 @@
 <state.dir>/.statestore/<application.id>/overwrite-<store>.json  a store gets other rows
 <state.dir>/.statestore/<application.id>/transform.json          several stores get other rows
 <state.dir>/.statestore/<application.id>/rewrite.json            the application is made of the state of another
-<state.dir>/.statestore/<application.id>/undo.json               an overwrite or a transform is undone
+<state.dir>/.statestore/<application.id>/point.json              all stores and the group's offsets go back to a point
+<state.dir>/.statestore/<application.id>/point-hold              exists while these are of different points
+<state.dir>/.statestore/<application.id>/undo.json               an overwrite, a transform, or a restore to a point is
+                                                                 undone
 
-The journal of an overwrite or a transform that has ended is kept as `done-<name>-<started_ms>.json` until it is undone:
-it tells the way back.
+The journal of an overwrite, a transform, or a restore to a point that has ended is kept as
+`done-<name>-<started_ms>.json` until it is undone: it tells the way back.
 
-While `rewrite.json` is there, nobody but a rewrite opens a task of the application (`statedir/lock.py`). The others
-close nothing: until its new changelog counts, a store is as it was.
+While `rewrite.json` or `point-hold` is there, only a rewrite opens a task of the application
+(`statedir/lock.py`). The others close nothing: until its new changelog counts, a store is as it was.
 """
 
 from __future__ import annotations
@@ -29,7 +32,9 @@ from statestore.model import StoreFormat, TopicPartition, check_name
 from statestore.statedir.paths import rewrite_journal
 from statestore.statedir.rewritten import keep_rewritten
 
-Kind = Literal["reseed", "overwrite", "transform", "rewrite", "undo"]
+Kind = Literal["reseed", "overwrite", "transform", "rewrite", "point", "undo"]
+#: By partition, input as topic, partition and last offset; None: it cannot be told.
+Positions = tuple[tuple[tuple[str, int, int], ...] | None, ...]
 _UNREADABLE = {
     "reseed": "It said which changelog topic a reseed of store {store} has made. Nothing was changed. If the stores "
     "are as they were, delete that topic and {path}, and run again",
@@ -37,6 +42,8 @@ _UNREADABLE = {
     "`statestore verify --application {application}`: if its stores are healthy, delete {path}, and run again",
     "transform": "It said which changelog topics a transform has made. Nothing was changed. Run `statestore verify "
     "--application {application}`: if its stores are healthy, delete {path}, and run again",
+    "point": "It said which changelog topics and input offsets a restore to a point has made. Nothing was changed. Run "
+    "`statestore verify --application {application}`: if its stores are healthy, delete {path}, and run again",
     "undo": "It said which rewrite is undone. Nothing was changed. Run `statestore verify --application "
     "{application}`: if its stores are healthy, delete {path}; if they are not, restore them with --accept-loss first",
     "rewrite": "It said how far a rewrite is that makes application {application}. Nothing was changed. If the group "
@@ -94,7 +101,7 @@ class NewTopic(BaseModel):
     before: str | None = None
     before_id: str | None = None
     before_format: StoreFormat | None = None
-    positions: tuple[tuple[tuple[str, int, int], ...] | None, ...] = ()
+    positions: Positions = ()
 
     def described(self, name: str) -> Topic:
         """Return the topic, once it is made, as the brokers describe it."""
@@ -124,7 +131,11 @@ class RewriteJournal(BaseModel):
     snapshot_set
         Of which set of its snapshots; None: of its stores.
     offsets
-        What its group gets, as topic, partition, next offset and metadata.
+        New offsets of its group, as topic, partition, next offset and metadata; empty: they do not change.
+    former_offsets
+        Offsets of the group before that.
+    point
+        Name of the point that the application was put back to.
     committed
         What the group of the other had committed, as topic, partition and next offset.
     changelogs
@@ -148,6 +159,8 @@ class RewriteJournal(BaseModel):
     committed: tuple[tuple[str, int, int], ...] = ()
     changelogs: tuple[tuple[str, str, int, int], ...] = ()
     undoes: str = ""
+    former_offsets: tuple[tuple[str, int, int, str], ...] = ()
+    point: str = ""
 
     @property
     def rewrite(self) -> Rewrite:
@@ -162,15 +175,26 @@ class RewriteJournal(BaseModel):
     @property
     def group_offsets(self) -> dict[TopicPartition, GroupOffset]:
         """New offsets of its group."""
-        return {
-            TopicPartition(topic, number): GroupOffset(offset, metadata)
-            for topic, number, offset, metadata in self.offsets
-        }
+        return _group_offsets(self.offsets)
+
+    @property
+    def former_group_offsets(self) -> dict[TopicPartition, GroupOffset]:
+        """Offsets that its group had before."""
+        return _group_offsets(self.former_offsets)
 
     def made(self, topic: Topic) -> RewriteJournal:
         """Return the journal of when a changelog was made."""
         new = self.topics[topic.name].model_copy(update={"topic_id": topic.topic_id})
         return self.model_copy(update={"topics": {**self.topics, topic.name: new}})
+
+
+def _group_offsets(listed: Iterable[tuple[str, int, int, str]]) -> dict[TopicPartition, GroupOffset]:
+    return {TopicPartition(topic, number): GroupOffset(offset, metadata) for topic, number, offset, metadata in listed}
+
+
+def listed_offsets(offsets: Mapping[TopicPartition, GroupOffset]) -> tuple[tuple[str, int, int, str], ...]:
+    """Return a group's offsets as journals keep them."""
+    return tuple((*where, found.next_offset, found.metadata) for where, found in sorted(offsets.items()))
 
 
 def read_journal(state_dir: Path, rewrite: Rewrite) -> RewriteJournal | None:
@@ -200,7 +224,8 @@ def require_no_other(state_dir: Path, rewrite: Rewrite, stores: Iterable[str]) -
         Naming it.
     """
     names, application = set(stores), rewrite.application
-    others = [Rewrite("transform", application), Rewrite("undo", application)]
+    kinds: tuple[Kind, ...] = ("transform", "rewrite", "point", "undo")
+    others = [Rewrite(kind, application) for kind in kinds]
     others += [Rewrite(kind, application, name) for kind in ("reseed", "overwrite") for name in sorted(names)]
     for other in others:
         journal = None if other == rewrite else read_journal(state_dir, other)

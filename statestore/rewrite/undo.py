@@ -1,7 +1,10 @@
-"""Going back to the changelogs that stores had before an overwrite or a transform, and to the stores of those.
+"""Going back to the changelogs that stores had before a rewrite, and to the stores of those.
+
+A rewrite is an overwrite, a transform, or a restore to a point. After the latter, the group's offsets go back, too.
 
     locks of all tasks -> all that speaks against it -> earlier processes fenced -> journal -> stores that are no longer
-    kept are built -> the catalogue names the former changelogs -> the other stores are put back -> the journal goes
+    kept are built -> the catalogue names the former changelogs -> the group's offsets -> the other stores are put back
+    -> the journal goes
 
 The catalogue decides here, too: until it names the former changelogs, nothing has changed. From then on only those
 count: a task with a store of the later one refuses to work, and the next attempt puts back what is left. A replaced
@@ -17,9 +20,11 @@ from typing import NamedTuple
 
 from statestore import kill_switch
 from statestore.changelog import brokers_clock
+from statestore.changelog.input_offsets import input_offsets
 from statestore.discovery.changelogs import changelog_spec
 from statestore.errors import InputError, StateStoreError
-from statestore.model import StorePartition, TopicPartition
+from statestore.kafka.groups import GroupOffset
+from statestore.model import StorePartition, TaskId, TopicPartition, is_repartition_topic
 from statestore.partition.grouping import by_store
 from statestore.partition.quarantine import replaced_by
 from statestore.partition.replacement import clear_built
@@ -30,12 +35,17 @@ from statestore.recovery.snapshot_building import incomplete_log
 from statestore.recovery.staging import Staging
 from statestore.reports import Status
 from statestore.rewrite.adoption import Adopted, AdoptionHooks, Catalogued
-from statestore.rewrite.changelog_writing import fence
+from statestore.rewrite.changelog_writing import fence, fence_tasks
+from statestore.rewrite.group_move import hold, position_at, release, settle
+from statestore.rewrite.group_offsets import require_stable
 from statestore.rewrite.journal import (
     NewTopic,
+    Positions,
     Rewrite,
     RewriteJournal,
     forget_done,
+    listed,
+    listed_offsets,
     read_done,
     read_journal,
     remove_journal,
@@ -43,6 +53,7 @@ from statestore.rewrite.journal import (
     write_journal,
 )
 from statestore.rewrite.staged_stores import Staged, clear_staged, replace, stage, whole_restore
+from statestore.statedir.paths import task_paths
 from statestore.statedir.record import read_record
 from statestore.statedir.swap import locked_task
 from statestore.verification.gathering import AskedLogs
@@ -63,6 +74,8 @@ class UndoSpec(NamedTuple):
         Bound of a sorted run in memory.
     started_ms
         Now, ms since the epoch.
+    tasks
+        All tasks of the application, also those without a store.
     """
 
     stores: Sequence[StorePartitionSpec]
@@ -70,6 +83,7 @@ class UndoSpec(NamedTuple):
     accept_loss: bool
     run_bytes: int
     started_ms: int
+    tasks: Sequence[TaskId]
 
 
 class UndoPlan(NamedTuple):
@@ -87,6 +101,10 @@ class UndoPlan(NamedTuple):
         Records that were written to the later changelogs since.
     finishes
         The catalogue has the former changelogs since an earlier attempt.
+    offsets
+        After a restore to a point: the group's next input offset now, and after the undo.
+    processed
+        Where the group has gone on since such a restore.
     """
 
     undoes: str
@@ -94,6 +112,8 @@ class UndoPlan(NamedTuple):
     parts: Sequence[tuple[StorePartitionSpec, Path | None]]
     written: Mapping[TopicPartition, int]
     finishes: bool
+    offsets: Mapping[TopicPartition, tuple[int | None, int]]
+    processed: Sequence[TopicPartition]
 
 
 class Undone(NamedTuple):
@@ -124,7 +144,9 @@ class Undo:
         journal = read_journal(first.state_dir, self._rewrite)
         finishes = journal is not None and self._counts(journal)
         if journal is not None and not finishes:  # nothing has come of it
-            self._take_back()
+            self._take_back(journal)
+        if read_journal(first.state_dir, Rewrite("point", first.application)) is not None:
+            require_no_other(first.state_dir, self._rewrite, by_store(spec.stores))
         self._journal = journal if journal is not None and finishes else self._begun()
         require_no_other(first.state_dir, self._rewrite, [new.store for new in self._journal.topics.values()])
         self._stores = self._former_stores()
@@ -134,6 +156,8 @@ class Undo:
             parts=[(store, self._replaced(store)) for store in self._stores if not self._is_back(store)],
             written={} if finishes else self._written(),
             finishes=finishes,
+            offsets=self._offsets(),
+            processed=() if finishes else self._processed(),
         )
 
     # -- what is undone -----------------------------------------------------------------------------------------------
@@ -152,7 +176,8 @@ class Undo:
         if not found:
             raise InputError(
                 f"{application}{'' if name is None else f'/{name}'} has nothing to undo: expected a changelog of an "
-                f"overwrite or a transform that was completed with the state directory {self._first.state_dir}"
+                "overwrite, a transform, or a restore to a point that was completed with the state directory "
+                f"{self._first.state_dir}"
             )
         if len(found) > 1:
             names = sorted({new.store for done in found for new in done.topics.values()})
@@ -176,14 +201,65 @@ class Undo:
                 before=later,
                 before_id=new.topic_id,
                 before_format=new.format,
-                positions=new.positions,
+                positions=self._positions(done, new),
             )
         return RewriteJournal(
             **self._rewrite._asdict(),
             started_ms=self._spec.started_ms,
             topics=topics,
             undoes=done.label,
+            offsets=done.former_offsets,
+            former_offsets=done.offsets,
         )
+
+    def _positions(self, done: RewriteJournal, new: NewTopic) -> Positions:
+        """Return the input that the former rows of a store are of."""
+        if not done.offsets:
+            return new.positions
+        stores = by_store(self._spec.stores)[new.store]
+        return tuple(listed(position_at(done.former_group_offsets, store)) for store in stores)
+
+    # -- the group's offsets ------------------------------------------------------------------------------------------
+
+    def _now(self) -> dict[TopicPartition, int]:
+        """Return the next input offsets of the group, of the topics whose offsets go back."""
+        read = {where.topic for where in self._journal.former_group_offsets}
+        found = input_offsets(self._topics, self._first.application, read) if read else {}
+        return {where: its.next_offset for where, its in found.items()}
+
+    def _offsets(self) -> dict[TopicPartition, tuple[int | None, int]]:
+        now = self._now()
+        return {where: (now.get(where), then.next_offset) for where, then in self._journal.group_offsets.items()}
+
+    def _processed(self) -> list[TopicPartition]:
+        now, restored = self._now(), self._journal.former_group_offsets
+        return [where for where, its in restored.items() if now.get(where) != its.next_offset]
+
+    def _offsets_back(self) -> dict[TopicPartition, GroupOffset]:
+        """Return the offsets that the group gets; earlier processes are fenced.
+
+        Records sent to repartition topics since the restore are of input that is given up, so they are passed over.
+
+        Raises
+        ------
+        InputError
+            If a repartition topic had records on their way at the restore, and others came since.
+        """
+        back, restored = self._journal.group_offsets, self._journal.former_group_offsets
+        internal = [where for where in restored if is_repartition_topic(self._first.application, where.topic)]
+        logs = self._topics.log_ranges(internal)
+        require_stable(logs)
+        for where, log in logs.items():
+            before, end = back.get(where, GroupOffset(0)), restored[where].next_offset
+            if before.next_offset == end:
+                back[where] = before._replace(next_offset=log.last_stable)
+            elif log.high_watermark != end or log.start > before.next_offset:
+                raise InputError(
+                    f"{where} had the offsets {before.next_offset} to {end} on their way when the application was "
+                    f"restored, and has {log.start} to {log.high_watermark} now: they cannot be told from what was "
+                    "sent since. Nothing was changed"
+                )
+        return back
 
     def _former_stores(self) -> list[StorePartitionSpec]:
         """Return the store partitions as they are with the former changelogs."""
@@ -221,12 +297,18 @@ class Undo:
 
     def _require_expected(self) -> None:
         """Refuse to give up records that are not in the plan, or without --accept-loss."""
-        written = self._written()
-        if written and not self._spec.accept_loss:
+        written, processed = self._written(), self._processed()
+        since = [f"{where} has {count} records more than the rewrite has written" for where, count in written.items()]
+        since += [f"{where} was processed" for where in processed]
+        if since and not self._spec.accept_loss:
             raise InputError(
-                f"{', '.join(f'{where} has {count} records more' for where, count in written.items())} than the "
-                "rewrite has written: what was processed or appended since would be lost. Say --accept-loss to "
+                f"{', '.join(since)}: what was processed or appended since would be lost. Say --accept-loss to "
                 "give it up. Nothing was changed"
+            )
+        if processed != self.plan.processed:
+            raise InputError(
+                f"group {self._first.application} has committed input since the undo was planned: the application "
+                "runs. Stop it wherever it runs, then run again. Nothing was changed"
             )
         if written != self.plan.written:
             raise InputError(
@@ -252,18 +334,24 @@ class Undo:
             built = self._build()
         else:
             fence(self._stores)  # else what they write from now on would be lost
+            if self._journal.offsets:
+                fence_tasks(self._first.cluster, self._first.application, self._spec.tasks)
             self._topics.require_no_members(self._first.application)
             self._require_expected()
+            back = listed_offsets(self._offsets_back())
+            self._journal = self._journal.model_copy(update={"offsets": back})
             write_journal(self._first.state_dir, self._journal)
             kill_switch.reached("undo, journal written")
             try:
                 built = self._build()
             except (StateStoreError, OSError):
-                self._take_back()
+                self._take_back(self._journal)
                 raise
+            hold(self._first.state_dir, self._journal)
             # Whether it was logged is not known if this fails: then the next attempt asks the catalogue.
             self._hooks.adopt([self._adopted(name, new) for name, new in self._journal.topics.items()])
             kill_switch.reached("undo, adopted")
+        settle(self._topics, self._first.state_dir, self._journal)
         rows = []
         for store in self._stores:
             if not self._is_back(store):
@@ -271,10 +359,12 @@ class Undo:
             kill_switch.reached("undo, store put back")
         forget_done(self._first.state_dir, self._journal)
         kill_switch.reached("undo, record removed")
+        release(self._first.state_dir, self._journal)
         remove_journal(self._first.state_dir, self._rewrite)
         return rows
 
-    def _take_back(self) -> None:
+    def _take_back(self, journal: RewriteJournal) -> None:
+        release(self._first.state_dir, journal)
         clear_staged(self._spec.stores)
         remove_journal(self._first.state_dir, self._rewrite)
 
@@ -344,8 +434,10 @@ def undo(spec: UndoSpec, hooks: AdoptionHooks) -> Iterator[Undo]:
         If nothing can be undone, or a former changelog is gone. Nothing was changed.
     """
     with ExitStack() as locks:
-        for paths, store in {store.paths: store for store in spec.stores}.items():
-            locks.enter_context(locked_task(paths, store.lock_wait_s))
+        first = spec.stores[0]
+        for task in sorted({*spec.tasks, *(store.task for store in spec.stores)}):
+            paths = task_paths(first.state_dir, first.application, task)
+            locks.enter_context(locked_task(paths, first.lock_wait_s, rewriting=True))
         for store in spec.stores:
             locks.enter_context(Staging(store.paths, store.store.name).alone(store.lock_wait_s))
         yield Undo(spec, hooks)

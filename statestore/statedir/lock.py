@@ -12,7 +12,8 @@ Who reads a store for long asks now and then whether somebody urgent waits for i
 that (`<task>/wanted`, shared, for as long as it waits), and then gives way.
 
 An application that a rewrite makes of the state of another is nobody's until that has ended: a journal tells, which a
-kill leaves behind.
+kill leaves behind. The same holds while an application is put back to a point, between the catalogue's new changelogs
+and the last store that is put in place.
 
 And whatever the locks say, a task is in use while another
 process has one of its databases open: RocksDB holds a lock of its own then (`open_databases.py`).
@@ -31,7 +32,7 @@ from threading import Lock
 
 from statestore.errors import LockedError
 from statestore.statedir.open_databases import open_elsewhere
-from statestore.statedir.paths import TaskPaths, rewrite_journal
+from statestore.statedir.paths import TaskPaths, point_hold, rewrite_journal
 from statestore.stores.abandoned import abandon, take_up
 
 _POLL_S = 0.1
@@ -62,7 +63,7 @@ def locked(
     urgent
         Have those who only read give way (`give_way`).
     rewriting
-        The caller is the rewrite that makes the application.
+        The caller is the rewrite that makes the application, or puts it back to a point.
     reading
         The caller changes nothing. A lock file that it may not write is then locked as a reader. If a lock file does
         not exist and cannot be created, no program can use the task through this mount, and none is assumed to.
@@ -107,6 +108,12 @@ def require_made(state_dir: Path, application: str) -> None:
             f"application {application} is being made by `statestore rewrite`, which has not ended: {journal} is "
             "there. If it was interrupted, run the same command again; until then nothing of the application can be "
             "used"
+        )
+    if (hold := point_hold(state_dir, application)).exists():
+        raise LockedError(
+            f"application {application} is being restored to a point, or such a restore is being undone, and this has "
+            f"not ended: {hold} is there. If it was interrupted, run the same command again; until then nothing of the "
+            "application can be used"
         )
 
 

@@ -41,6 +41,11 @@ def rewrite_journal(state_dir: Path, application: str) -> Path:
     return state_dir / OWN_DIRECTORY / check_name(application) / "rewrite.json"
 
 
+def point_hold(state_dir: Path, application: str) -> Path:
+    """File that exists while an application is between its state and another point: no task opens."""
+    return rewrite_journal(state_dir, application).with_name("point-hold")
+
+
 def reseed_journal(state_dir: Path, application: str, store: str) -> Path:
     """Return the journal of a reseed of a store's changelog: it exists until the reseed has ended."""
     return rewrite_journal(state_dir, application).with_name(f"reseed-{check_name(store)}.json")

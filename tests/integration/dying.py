@@ -25,6 +25,7 @@ from statestore.tasks.stream_task import run_task
 from tests.integration.broker import WAIT_S, settle
 from tests.integration.distributed import DistributedRestore, run_distributed
 from tests.integration.overwriting import Overwriting, Upserting, run_write
+from tests.integration.putting_back import PuttingBack, run_restore_to_point
 from tests.integration.transforming import Transforming, run_transform
 from tests.integration.undoing import Undoing, run_undo
 from tests.preloaded import PRELOADED
@@ -68,6 +69,7 @@ Work = (
     | Overwriting
     | Upserting
     | Transforming
+    | PuttingBack
     | Undoing
 )
 _WORK: dict[type[Any], Any] = {
@@ -79,6 +81,7 @@ _WORK: dict[type[Any], Any] = {
     Overwriting: run_write,
     Upserting: run_write,
     Transforming: run_transform,
+    PuttingBack: run_restore_to_point,
     Undoing: run_undo,
 }
 #: Changes the library in the child alone.

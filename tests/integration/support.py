@@ -95,6 +95,12 @@ def count_and_keep_first(record: Record, context: ProcessorContext) -> None:
         first.put(record.key, ValueAndTimestamp(record.value or b"", record.timestamp))
 
 
+def count_in_three_stores(record: Record, context: ProcessorContext) -> None:
+    """Count, keep the first value of each key in another store, and the latest one in a plain store."""
+    count_and_keep_first(record, context)
+    context.state_store("latest").put(record.key, record.value)
+
+
 def keep_timestamp_unknown(record: Record, context: ProcessorContext) -> None:
     """Keep the value without a timestamp, as one read from a store of the plain format and put back."""
     context.state_store(STORE).put(record.key, ValueAndTimestamp(record.value or b"", -1))

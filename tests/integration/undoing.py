@@ -35,7 +35,8 @@ class Undoing(NamedTuple):
             data_docs_dir=self.state_dir.with_name("data_docs"),
         )
         stores = store_partition_specs(settings, Cluster(self.servers, 60).topics, [definition])
-        spec = UndoSpec(stores, self.store, self.accept_loss, 1 << 24, clock.now_ms())
+        tasks = sorted({store.task for store in stores})
+        spec = UndoSpec(stores, self.store, self.accept_loss, 1 << 24, clock.now_ms(), tasks)
         with undo(spec, adoption_hooks(metastore, self.application, lambda _: None)) as work:
             asked(work.plan)
             return work.carry_out()

@@ -20,7 +20,7 @@ from statestore.errors import LockedError
 from statestore.model import TaskId
 from statestore.statedir import lock as lock_module
 from statestore.statedir.lock import give_way, locked, locked_file, require_locks
-from statestore.statedir.paths import TaskPaths, rewrite_journal
+from statestore.statedir.paths import TaskPaths, point_hold, rewrite_journal
 from statestore.stores.open import open_key_value_store
 from tests.forked import child, received
 
@@ -164,6 +164,20 @@ def test_given_a_rewrite_that_has_not_ended_then_nothing_of_its_application_is_u
     )
     with locked(paths, rewriting=True):
         journal.unlink()
+    with locked(paths):
+        pass
+
+
+def test_given_an_application_between_two_points_then_nothing_of_it_is_used(paths):
+    hold = point_hold(paths.state_dir, "app")
+    write_durably(hold, "point-1")
+    with (
+        pytest.raises(LockedError, match=r"is being restored to a point.*run the same command again"),
+        locked(paths, 0),
+    ):
+        pass
+    with locked(paths, rewriting=True):
+        hold.unlink()
     with locked(paths):
         pass
 

@@ -7,7 +7,10 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Run the suite that the request in the first file names, and write the result into the second."""
+    """Run the suites that requests name, and write the results, with one Spark session.
+
+    Each line of standard input has the files of a request and of its result, separated by a tab.
+    """
     from statestore_expectations.suites import suite_of
 
     from statestore.rewrite.staged_validation import StagedStores, SuiteRun
@@ -16,17 +19,19 @@ def main() -> None:
     from statestore_jobs.store_validation import Judge
 
     exit_with_parent()
-    told, said = map(Path, sys.argv[1:])
-    request = StagedStores.model_validate_json(told.read_text(encoding="utf-8"))
-    store, settings = request.stores[0].store, request.settings
     spark = spark_session("validate-staged")
     register(spark)
     spark.conf.set("spark.sql.adaptive.enabled", "false")
-    topics = settings.cluster.topics
-    judge = Judge(spark, topics, request.run_id, settings.data_docs_dir, settings.reports_dir)
-    found = judge.store(request.application, request.stores, suite_of(request.application.name, store))
-    result = SuiteRun(store=found.store, retry="" if found.retry is None else str(found.retry))
-    content = said.with_suffix(".tmp")
-    content.write_text(result.model_dump_json(), encoding="utf-8")
-    content.replace(said)
+    for line in sys.stdin:
+        told, said = map(Path, line.rstrip("\n").split("\t"))
+        request = StagedStores.model_validate_json(told.read_text(encoding="utf-8"))
+        store, settings = request.stores[0].store, request.settings
+        topics = settings.cluster.topics
+        judge = Judge(spark, topics, request.run_id, settings.data_docs_dir, settings.reports_dir)
+        found = judge.store(request.application, request.stores, suite_of(request.application.name, store))
+        result = SuiteRun(store=found.store, retry="" if found.retry is None else str(found.retry))
+        content = said.with_suffix(".tmp")
+        content.write_text(result.model_dump_json(), encoding="utf-8")
+        content.replace(said)
+        print("done", flush=True)
     spark.stop()

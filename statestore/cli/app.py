@@ -12,6 +12,7 @@ import typer
 
 from statestore.cli import (
     audit_command,
+    bisect_command,
     catalogue,
     drill_command,
     evidence_commands,
@@ -73,6 +74,7 @@ app.command()(looking.partitions)
 app.command()(running.process)
 app.command()(looking.verify)
 app.command()(mending.restore)
+app.command()(bisect_command.bisect)
 app.command()(warming.warm)
 app.command()(drill_command.drill)
 app.command()(running.validate)

@@ -12,9 +12,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Self
 
 from pydantic import BaseModel
 
@@ -115,23 +117,75 @@ def run_suite(
     StateStoreError
         If the program ended without a result.
     """
-    require_extra("validate", "running the suite of a store")
-    told, said = directory / "request", directory / "verdict.json"
-    asked = StagedStores(application=application, stores=tuple(stores), settings=settings, run_id=run_id)
-    told.write_text(asked.model_dump_json(), encoding="utf-8")
-    command = [sys.executable, "-P", "-c", _PROGRAM, str(told), str(said)]
-    environment = {**_environment(), "SPARK_LOCAL_DIRS": str(directory / "spark")}
-    ran = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    if not said.exists():
-        lines = ran.stderr.decode(errors="replace").strip().splitlines()
-        raise StateStoreError(
-            f"{application.name}/{stores[0].store.name}: the program that runs its suite failed: "
-            f"{' '.join(lines[-3:])}. Nothing was changed"
+    with SuiteProgram(directory) as program:
+        return program.run(application, stores, settings, run_id)
+
+
+class SuiteProgram:
+    """The program that runs suites, one after the other, with one Spark session.
+
+    Parameters
+    ----------
+    directory
+        Where Spark and the program write. The caller removes it.
+
+    Raises
+    ------
+    MissingExtraError
+        If Spark or Great Expectations is not installed.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        require_extra("validate", "running the suite of a store")
+        self._directory, self._runs = directory, 0
+        self._errors = (directory / "stderr").open("w+b")
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _PROGRAM],
+            env={**_environment(), "SPARK_LOCAL_DIRS": str(directory / "spark")},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
         )
-    found = SuiteRun.model_validate_json(said.read_text(encoding="utf-8"))
-    if found.retry:
-        raise RetryError(found.retry)
-    return found.store
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(BrokenPipeError):
+            self._process.communicate()
+        self._errors.close()
+
+    def run(
+        self,
+        application: ApplicationDefinition,
+        stores: Sequence[StorePartitionSpec],
+        settings: Settings,
+        run_id: str,
+    ) -> ValidatedStore:
+        """Run the suite of a store that is not in use, and return its result; see `run_suite`."""
+        assert self._process.stdin is not None, "it is a pipe"
+        assert self._process.stdout is not None, "it is a pipe"
+        self._runs += 1
+        told, said = (self._directory / f"{name}-{self._runs}.json" for name in ("request", "verdict"))
+        asked = StagedStores(application=application, stores=tuple(stores), settings=settings, run_id=run_id)
+        told.write_text(asked.model_dump_json(), encoding="utf-8")
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(f"{told}\t{said}\n")
+            self._process.stdin.flush()
+        while not said.exists() and self._process.stdout.readline():
+            pass
+        if not said.exists():
+            self._errors.seek(0)
+            lines = self._errors.read().decode(errors="replace").strip().splitlines()
+            raise StateStoreError(
+                f"{application.name}/{stores[0].store.name}: the program that runs its suite failed: "
+                f"{' '.join(lines[-3:])}. Nothing was changed"
+            )
+        found = SuiteRun.model_validate_json(said.read_text(encoding="utf-8"))
+        if found.retry:
+            raise RetryError(found.retry)
+        return found.store
 
 
 def _environment() -> dict[str, str]:

@@ -22,6 +22,7 @@ from statestore import clock
 from statestore.errors import KafkaUnavailableError, StateStoreError
 from statestore.kafka.client import translate
 from statestore.kafka.cluster import Cluster
+from statestore.kafka.rights import REFUSED, on_topics
 from statestore.kafka.topics import APPEND_TIME, TIMESTAMP_TYPE, Topics, has_append_time
 from statestore.model import TopicPartition
 
@@ -34,8 +35,7 @@ _WAS_SET_MS = 1000
 
 _REFUSED = frozenset(
     {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        *REFUSED,
         KafkaError.POLICY_VIOLATION,
         KafkaError.INVALID_CONFIG,
         KafkaError.INVALID_REPLICATION_FACTOR,
@@ -149,7 +149,7 @@ def _append(cluster: Cluster) -> int | None:
         raise KafkaUnavailableError(f"{doing}: no answer within {cluster.timeout_s:g} s; check that the brokers are up")
     error, message = delivered[0]
     if error is not None:
-        raise translate(error, doing) from KafkaException(error)
+        raise translate(error, doing, *on_topics("WRITE", TOPIC)) from KafkaException(error)
     kind, appended_ms = message.timestamp()
     return appended_ms if kind == TIMESTAMP_LOG_APPEND_TIME else None
 

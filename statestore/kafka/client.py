@@ -24,6 +24,7 @@ from statestore.errors import (
 )
 from statestore.kafka.client_properties import checked_properties
 from statestore.kafka.oauth import CALLBACK, MskToken
+from statestore.kafka.rights import Right, grant
 from statestore.private_config import KAFKA_CONFIG, read_kafka_config
 
 T = TypeVar("T")
@@ -54,9 +55,6 @@ _UNAVAILABLE = _PASSING | frozenset(
         KafkaError._RESOLVE,
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.BROKER_NOT_AVAILABLE,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError._AUTHENTICATION,
         KafkaError._SSL,
     }
@@ -164,7 +162,7 @@ def is_passing(error: KafkaError) -> bool:
     return error.code() in _PASSING or error.retriable()
 
 
-def until_answered(request: Callable[[float], T], doing: str, timeout_s: float) -> T:
+def until_answered(request: Callable[[float], T], doing: str, timeout_s: float, *rights: Right) -> T:
     """Make a request, again and again while what is in its way passes by itself.
 
     Parameters
@@ -175,6 +173,8 @@ def until_answered(request: Callable[[float], T], doing: str, timeout_s: float) 
         What is being done, for the error.
     timeout_s
         Deadline of all attempts together.
+    rights
+        Rights that the request needs, for the error if it is refused.
 
     Raises
     ------
@@ -188,19 +188,22 @@ def until_answered(request: Callable[[float], T], doing: str, timeout_s: float) 
             return request(max(left, _PAUSE_S))
         except KafkaException as error:
             if left <= 0 or not is_passing(error.args[0]):
-                raise translate(error, doing) from error
+                raise translate(error, doing, *rights) from error
             time.sleep(_PAUSE_S)  # nothing announces that a coordinator or leader is there
 
 
-def translate(error: KafkaException | KafkaError, doing: str) -> StateStoreError:
-    """Say what failed in the library's terms."""
+def translate(error: KafkaException | KafkaError, doing: str, *rights: Right) -> StateStoreError:
+    """Return the error in the library's terms. A refusal names those of the rights that can be missing."""
     cause: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
     code = cause.code()
     text = f"{doing}: {cause.str()} ({cause.name()})"
     if code in _FENCED:
         return FencedError(f"{text}; a later attempt of this task has taken over")
     if code in _UNKNOWN_TOPIC:
-        return TopicMismatchError(f"{text}; create the topic, or correct its name in the definition")
+        return TopicMismatchError(
+            f"{text}; create the topic, correct its name in the definition, or grant this user DESCRIBE on the topic: "
+            "without it, brokers hide the topic"
+        )
     if code == KafkaError.UNKNOWN_MEMBER_ID:
         return InputError(
             f"{text}; another process consumes as this group, or was killed and its session has not timed out: stop it "
@@ -208,6 +211,8 @@ def translate(error: KafkaException | KafkaError, doing: str) -> StateStoreError
         )
     if code == KafkaError.MSG_SIZE_TOO_LARGE:
         return InputError(f"{text}; increase the topic's max.message.bytes, or send a smaller record")
+    if (refused := grant(cause, getattr(error, "rights", rights))) is not None:
+        return KafkaUnavailableError(f"{text}; {refused}")
     if code in _UNAVAILABLE:
         return KafkaUnavailableError(
             f"{text}; check that the brokers are up and that access is granted, then run again"

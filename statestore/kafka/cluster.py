@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from statestore.kafka.connection import Connection
     from statestore.kafka.connection_pool import Address, ConnectionPool
+    from statestore.kafka.rights import Right
     from statestore.kafka.topics import Topics
 
 T = TypeVar("T")
@@ -115,11 +116,11 @@ class Cluster:
             self.pool.admin = None
         self.pool.forget()
 
-    def answered(self, request: Callable[[float], T], doing: str) -> T:
+    def answered(self, request: Callable[[float], T], doing: str, *rights: Right) -> T:
         """Make a request until it is answered, within the deadline; see `until_answered`."""
         from statestore.kafka.client import until_answered
 
-        return until_answered(request, doing, self.timeout_s)
+        return until_answered(request, doing, self.timeout_s, *rights)
 
     def connect(self, kind: type[C], address: Address, timeout_s: float) -> C:
         """Return an idle direct connection, or a new one; give it back to `pool`, or close it.

@@ -79,7 +79,7 @@ def ask_epoch_ends(
         If nothing came within the deadline, or access is refused.
     """
     left = dict(epochs)
-    rounds = LeaderRounds(cluster, _EpochConnection, "asking for the leader epochs of")
+    rounds = LeaderRounds(cluster, _EpochConnection, "asking for the leader epochs of", "DESCRIBE")
 
     def ask(connection: _EpochConnection, some: Left, silence_s: float) -> float:
         answered, throttled_s = connection.ask(some, silence_s)

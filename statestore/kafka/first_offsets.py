@@ -47,7 +47,7 @@ class FirstOffsets:
         self._cluster = cluster
         self._ranges = ranges
         self._read_messages = read_messages
-        self._rounds = LeaderRounds(cluster, FetchConnection, "looking for records in")
+        self._rounds = LeaderRounds(cluster, FetchConnection, "looking for records in", "READ")
         self._found: dict[TopicPartition, int | None] = dict.fromkeys(ranges)
         # Where to look next; what did not get any further stays in front, where a broker gives a whole batch.
         self._next = {partition: start for partition, (start, end) in ranges.items() if start < end}

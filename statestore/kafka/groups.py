@@ -10,6 +10,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from statestore.kafka.cluster import Cluster
 from statestore.kafka.deadline import close_consumer
+from statestore.kafka.rights import Right, on_group, on_topics
 from statestore.model import TopicPartition
 
 #: Name of Kafka Streams' assignor in the classic protocol.
@@ -65,7 +66,8 @@ class ConsumerGroup:
             return GroupOffset(answer.offset, _metadata(answer))
 
         doing = f"reading the committed offset of group {self.group} for {partition}"
-        found = self._cluster.answered(ask, doing)
+        rights = (on_group("DESCRIBE", self.group), *on_topics("DESCRIBE", partition.topic))
+        found = self._cluster.answered(ask, doing, *rights)
         return found if found.next_offset >= 0 else None
 
     def commit(self, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
@@ -74,7 +76,7 @@ class ConsumerGroup:
         def ask(_: float) -> None:
             _require_committed(self._consumer.commit(offsets=kafka_offsets(offsets), asynchronous=False))
 
-        self._cluster.answered(ask, f"committing input offsets of {self.group}")
+        self._cluster.answered(ask, f"committing input offsets of {self.group}", *to_commit(self.group, offsets))
 
     def metadata(self) -> Any:
         """Group metadata for `TransactionalWriter.send_offsets`."""
@@ -109,7 +111,7 @@ def committed_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, Grou
                 found[where] = GroupOffset(answer.offset, _metadata(answer))
         return found
 
-    return cluster.answered(ask, f"reading the committed offsets of group {group}")
+    return cluster.answered(ask, f"reading the committed offsets of group {group}", on_group("DESCRIBE", group))
 
 
 def group_names(cluster: Cluster) -> frozenset[str]:
@@ -143,7 +145,7 @@ def uses_stream_assignor(cluster: Cluster, group: str) -> bool:
         asked = cluster.admin(left_s).describe_consumer_groups([group], request_timeout=left_s)
         return bool(asked[group].result().partition_assignor == _STREAM_ASSIGNOR)
 
-    return cluster.answered(ask, f"asking who consumes as {group}")
+    return cluster.answered(ask, f"asking who consumes as {group}", on_group("DESCRIBE", group))
 
 
 def commit_offsets(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
@@ -162,7 +164,12 @@ def commit_offsets(cluster: Cluster, group: str, offsets: Mapping[TopicPartition
         answers = cluster.admin(left_s).alter_consumer_group_offsets([asked], request_timeout=left_s)
         _require_committed(answers[group].result().topic_partitions)
 
-    cluster.answered(ask, f"committing input offsets of {group}")
+    cluster.answered(ask, f"committing input offsets of {group}", *to_commit(group, offsets))
+
+
+def to_commit(group: str, offsets: Iterable[TopicPartition]) -> tuple[Right, ...]:
+    """Return the rights to commit offsets of a group."""
+    return on_group("READ", group), *on_topics("READ", *(partition.topic for partition in offsets))
 
 
 def _require_committed(answers: Iterable[KafkaTopicPartition]) -> None:

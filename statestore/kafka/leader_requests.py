@@ -15,6 +15,7 @@ from statestore.kafka.cluster import Cluster
 from statestore.kafka.connection import LEAST_S, Connection, ConnectionLostError
 from statestore.kafka.connection_pool import Address
 from statestore.kafka.leaders import find_leaders, may_pass
+from statestore.kafka.rights import on_topics
 from statestore.kafka.stall import Stall
 from statestore.model import TopicPartition
 
@@ -36,16 +37,19 @@ class LeaderRounds(Generic[C]):
         Of the connections.
     doing
         What is being done to partitions, for errors.
+    operation
+        The right to the topics that it needs.
 
     Notes
     -----
     Waits for a quota do not count against the cluster's deadline.
     """
 
-    def __init__(self, cluster: Cluster, kind: type[C], doing: str) -> None:
+    def __init__(self, cluster: Cluster, kind: type[C], doing: str, operation: str) -> None:
         self._cluster = cluster
         self._kind = kind
         self._doing = doing
+        self._operation = operation
         self._led: dict[TopicPartition, Address] = {}
         self._connections: dict[Address, C] = {}
         self._failed: KafkaError | str = "no answer"
@@ -92,7 +96,7 @@ class LeaderRounds(Generic[C]):
     def refused(self, partition: TopicPartition, error: KafkaError) -> None:
         """Note what stands in the way of a partition for a moment, or raise what does for longer."""
         if not may_pass(error):
-            raise translate(error, f"{self._doing} {partition}")
+            raise translate(error, f"{self._doing} {partition}", *on_topics(self._operation, partition.topic))
         self._led.pop(partition, None)
         self._cluster.pool.forget()
         self._failed = error

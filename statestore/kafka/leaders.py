@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from statestore.kafka.client import is_passing
 from statestore.kafka.connection_pool import Address
+from statestore.kafka.rights import needing, on_topics
 from statestore.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ def find_leaders(
     client = cluster.admin(timeout_s)
     listed = client.list_topics(names.pop() if len(names) == 1 else None, timeout=timeout_s)
     cluster.pool.remember_leaders(_all_leaders(listed))
+    for name in names - listed.topics.keys():  # hidden for want of a right, unless its own answer says otherwise
+        listed.topics.update(client.list_topics(name, timeout=timeout_s).topics)
     return {partition: _leader(listed, partition) for partition in asked}
 
 
@@ -68,9 +71,9 @@ def require_leaders(cluster: Cluster, partitions: Iterable[TopicPartition], time
     KafkaException
         If a partition does not exist, or has no leader now.
     """
-    for leader in find_leaders(cluster, partitions, timeout_s).values():
+    for partition, leader in find_leaders(cluster, partitions, timeout_s).items():
         if isinstance(leader, KafkaError):
-            raise KafkaException(leader)
+            raise needing(KafkaException(leader), *on_topics("DESCRIBE", partition.topic))
 
 
 def _all_leaders(listed: Any) -> dict[TopicPartition, Address]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Self
 
-from confluent_kafka import Consumer, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
+from statestore.errors import StateStoreError
 from statestore.kafka.client import translate
 from statestore.kafka.cluster import Cluster
 from statestore.kafka.deadline import close_consumer
+from statestore.kafka.rights import is_about_unused_group, on_topics
 from statestore.model import TopicPartition
 
 _MAX_MESSAGES = 10_000
@@ -58,8 +60,14 @@ class LogTail:
             first = self._consumer.poll(wait_s)
             arrived = [] if first is None else [first, *self._consumer.consume(_MAX_MESSAGES, 0)]
         except KafkaException as error:
-            raise translate(error, f"reading {self._partition}") from error
+            raise self._failed(error) from error
+        records = []
         for message in arrived:
-            if (failed := message.error()) is not None:
-                raise translate(failed, f"reading {self._partition}")
-        return arrived
+            if (failed := message.error()) is None:
+                records.append(message)
+            elif not is_about_unused_group(failed):
+                raise self._failed(failed)
+        return records
+
+    def _failed(self, error: KafkaException | KafkaError) -> StateStoreError:
+        return translate(error, f"reading {self._partition}", *on_topics("READ", self._partition.topic))

@@ -13,6 +13,7 @@ from statestore.kafka.connection import LEAST_S, ConnectionLostError
 from statestore.kafka.connection_pool import Address
 from statestore.kafka.fetch import FetchConnection, Fetched, FetchLimits
 from statestore.kafka.leaders import find_leaders, may_pass
+from statestore.kafka.rights import on_topics
 from statestore.kafka.shared_fetch import take_fetched
 from statestore.kafka.stall import Stall
 from statestore.model import TopicPartition
@@ -147,7 +148,7 @@ class PartitionFetcher:
         """Return what stands in the way for a moment, or raise what does for longer."""
         if error.code() == KafkaError.OFFSET_OUT_OF_RANGE:
             raise gone(self._partition, offset)
-        failed = translate(error, f"reading {self._partition}")
+        failed = translate(error, f"reading {self._partition}", *on_topics("READ", self._partition.topic))
         if may_pass(error):
             return failed
         raise failed

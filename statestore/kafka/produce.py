@@ -199,7 +199,7 @@ class ColumnProducer:
             If the cluster has lost what it had acknowledged.
         """
         left = {where: self._sequences.get(where, 0) for where, batches in self._waiting.items() if batches}
-        rounds = LeaderRounds(self._cluster, _ProduceConnection, "producing to")
+        rounds = LeaderRounds(self._cluster, _ProduceConnection, "producing to", "WRITE")
 
         def ask(connection: _ProduceConnection, some: Left, silence_s: float) -> float:
             if self._producer is None:

@@ -26,6 +26,7 @@ from statestore.kafka.partition_fetcher import PartitionFetcher, gone
 from statestore.kafka.record_batch import OldFormatError, damaged, delivered, split, with_outcomes
 from statestore.kafka.record_columns import DecodedRecords, decode, to_batch
 from statestore.kafka.record_headers import RecordsWithHeaders, with_headers
+from statestore.kafka.rights import is_about_unused_group, on_topics
 from statestore.kafka.stall import Stall
 from statestore.model import TopicPartition
 
@@ -186,7 +187,7 @@ class LogReader:
             try:
                 arrived = consumer.consume(_MAX_MESSAGES, _POLL_S)
             except KafkaException as error:
-                raise translate(error, f"reading {self.partition}") from error
+                raise self._refused(error) from error
             if not arrived:
                 if stall.left_s <= 0:
                     raise KafkaUnavailableError(
@@ -226,7 +227,7 @@ class LogReader:
         finished = False
         if len(messages) < len(arrived):
             for error, offset in ((found.error(), found.offset()) for found in arrived):
-                if error is None:
+                if error is None or is_about_unused_group(error):
                     continue
                 if error.code() == KafkaError._PARTITION_EOF:
                     finished = finished or offset >= end
@@ -235,12 +236,15 @@ class LogReader:
                 elif error.code() == KafkaError._BAD_MSG:
                     raise damaged(self.partition, offset, error.str())
                 else:
-                    raise translate(error, f"reading {self.partition}")
+                    raise self._refused(error)
         if messages and messages[-1].offset() >= end - 1:
             finished = True
             while messages and messages[-1].offset() >= end:
                 messages.pop()
         return messages, finished
+
+    def _refused(self, error: KafkaException | KafkaError) -> StateStoreError:
+        return translate(error, f"reading {self.partition}", *on_topics("READ", self.partition.topic))
 
     def _consumer(self) -> Consumer:
         if self._made is None:

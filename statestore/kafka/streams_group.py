@@ -26,6 +26,7 @@ from confluent_kafka import KafkaError, KafkaException
 from statestore.kafka.compression import Bytes
 from statestore.kafka.connection import Connection, ConnectionLostError, text
 from statestore.kafka.connection_pool import Address
+from statestore.kafka.rights import on_group
 from statestore.kafka.secure_connection import can_fetch
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def streams_group(cluster: Cluster, group: str) -> StreamsGroup | None:
         except ConnectionLostError as error:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT, str(error), retriable=True)) from error
 
-    return cluster.answered(ask, f"asking for the streams group {group}")
+    return cluster.answered(ask, f"asking for the streams group {group}", on_group("DESCRIBE", group))
 
 
 def _asked(broker: Address, settings: Mapping[str, Any], group: str, left_s: float) -> StreamsGroup | None:

@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
 
 from statestore.errors import InputError, KafkaUnavailableError, StateStoreError, TopicMismatchError
 from statestore.kafka.leaders import require_leaders
+from statestore.kafka.rights import Right, needing, on_group, on_topics
 from statestore.kafka.streams_group import streams_group
 from statestore.model import TopicPartition
 
@@ -85,12 +86,8 @@ class _Listed(NamedTuple):
     timestamp: int = -1
 
 
-#: Answers about a topic that does not exist, cannot exist, or is not shown to us.
-_NOT_SEEN = (
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError.TOPIC_EXCEPTION,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-)
+#: Answers about a topic that does not exist, or cannot exist.
+_NOT_THERE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION)
 
 
 class Topics:
@@ -129,12 +126,12 @@ class Topics:
         return sorted(listed.topics)
 
     def describe(self, names: Iterable[str]) -> dict[str, Topic]:
-        """Describe those of the topics that exist and may be seen.
+        """Describe those of the topics that exist.
 
         Raises
         ------
         KafkaUnavailableError
-            If no broker answers in time.
+            If no broker answers in time, or this user may not see a topic, or whether it exists.
         """
         wanted = list(dict.fromkeys(names))
         if not wanted:
@@ -147,8 +144,8 @@ class Topics:
                 try:
                     topic = future.result()
                 except KafkaException as error:
-                    if error.args[0].code() not in _NOT_SEEN:
-                        raise
+                    if error.args[0].code() not in _NOT_THERE:
+                        raise needing(error, *on_topics("DESCRIBE", name)) from None
                 else:
                     found[name] = Topic(name, str(topic.topic_id), len(topic.partitions))
             return found
@@ -156,19 +153,8 @@ class Topics:
         return self.cluster.answered(ask, f"describing the topics {', '.join(wanted)}")
 
     def find(self, name: str) -> Topic | None:
-        """Describe one topic; None if it does not exist. One that may not be seen is an error, unlike in `describe`."""
-
-        def ask(timeout_s: float) -> Topic | None:
-            asked = self.cluster.admin(timeout_s).describe_topics(TopicCollection([name]), request_timeout=timeout_s)
-            try:
-                found = asked[name].result()
-            except KafkaException as error:
-                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    return None
-                raise
-            return Topic(name, str(found.topic_id), len(found.partitions))
-
-        return self.cluster.answered(ask, f"describing topic {name}")
+        """Describe one topic; None if it does not exist."""
+        return self.describe([name]).get(name)
 
     def require(self, name: str) -> Topic:
         """Describe one topic.
@@ -178,7 +164,7 @@ class Topics:
         TopicMismatchError
             If it does not exist.
         """
-        topic = self.describe([name]).get(name)
+        topic = self.find(name)
         if topic is None:
             raise TopicMismatchError(
                 f"topic {name} does not exist on {self.cluster.servers}; create it, or correct its name"
@@ -193,7 +179,7 @@ class Topics:
         TopicMismatchError
             If it exists with another number of partitions.
         """
-        topic = self.describe([name]).get(name)
+        topic = self.find(name)
         if topic is None:
             topic = self.make(name, partitions, config)
         if topic.partitions != partitions:
@@ -228,7 +214,7 @@ class Topics:
                 return False
             return True
 
-        return self.cluster.answered(ask, f"creating topic {name}")
+        return self.cluster.answered(ask, f"creating topic {name}", *on_topics("CREATE", name))
 
     def delete(self, name: str) -> None:
         """Delete a topic with all its records, and wait until the brokers no longer show it."""
@@ -240,7 +226,7 @@ class Topics:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
 
-        self.cluster.answered(ask, f"deleting topic {name}")
+        self.cluster.answered(ask, f"deleting topic {name}", *on_topics("DELETE", name))
         deadline = time.monotonic() + self.cluster.timeout_s
         while name in self.names():
             if time.monotonic() > deadline:
@@ -252,7 +238,7 @@ class Topics:
     def appeared(self, name: str) -> Topic:
         """Wait until the brokers show a topic that was just created: one learns of it later than another."""
         deadline, pause_s = time.monotonic() + self.cluster.timeout_s, _FIRST_PAUSE_S
-        while (topic := self.describe([name]).get(name)) is None:
+        while (topic := self.find(name)) is None:
             if time.monotonic() > deadline:
                 raise KafkaUnavailableError(
                     f"topic {name} was created, but does not exist after {self.cluster.timeout_s:g} s"
@@ -329,7 +315,10 @@ class Topics:
 
         def ask(timeout_s: float) -> dict[str, dict[str, ConfigEntry]]:
             futures = self.cluster.admin(timeout_s).describe_configs(resources, request_timeout=timeout_s)
-            return {resource.name: future.result() for resource, future in futures.items()}
+            return {
+                resource.name: _result(future, *on_topics("DESCRIBE_CONFIGS", resource.name))
+                for resource, future in futures.items()
+            }
 
         doing = f"reading settings of the topics {', '.join(resource.name for resource in resources)}"
         return self.cluster.answered(ask, doing) if resources else {}
@@ -346,7 +335,7 @@ class Topics:
             for future in asked.values():
                 future.result()
 
-        self.cluster.answered(ask, f"changing settings of topic {name}")
+        self.cluster.answered(ask, f"changing settings of topic {name}", *on_topics("ALTER_CONFIGS", name))
 
     def require_no_members(self, group: str) -> None:
         """Make sure that nobody consumes as this group, such as a running Kafka Streams application of that name.
@@ -366,7 +355,7 @@ class Topics:
             return sorted(f"{member.client_id} on {member.host}" for member in found.members)
 
         try:
-            members = self.cluster.answered(ask, f"asking who consumes as {group}")
+            members = self.cluster.answered(ask, f"asking who consumes as {group}", on_group("DESCRIBE", group))
         except StateStoreError as error:
             cause = error.__cause__
             if not isinstance(cause, KafkaException) or cause.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
@@ -389,8 +378,8 @@ class Topics:
             admin = self.cluster.admin(timeout_s)
             try:
                 require_leaders(self.cluster, before, timeout_s)
-                for future in admin.delete_records(asked, request_timeout=timeout_s).values():
-                    future.result()
+                for where, future in admin.delete_records(asked, request_timeout=timeout_s).items():
+                    _result(future, *on_topics("DELETE", where.topic))
             except KafkaException as error:
                 raise _without_leader(admin, error, before, timeout_s) from error
 
@@ -412,7 +401,10 @@ class Topics:
             try:
                 require_leaders(self.cluster, specs, attempt_s)
                 futures = admin.list_offsets(asked, isolation_level=isolation, request_timeout=attempt_s)
-                listed = {TopicPartition(at.topic, at.partition): future.result() for at, future in futures.items()}
+                listed = {
+                    TopicPartition(at.topic, at.partition): _result(future, *on_topics("DESCRIBE", at.topic))
+                    for at, future in futures.items()
+                }
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.FENCED_LEADER_EPOCH:
                     # The broker was started anew since; librdkafka would go on with the epoch that it remembers.
@@ -436,6 +428,13 @@ class Topics:
         """
         self.cluster.forget_admin()
         return KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+
+
+def _result(future: Any, *rights: Right) -> Any:
+    try:
+        return future.result()
+    except KafkaException as error:
+        raise needing(error, *rights) from None
 
 
 def _without_leader(

@@ -12,6 +12,7 @@ from statestore.kafka.client import translate
 from statestore.kafka.cluster import Cluster
 from statestore.kafka.deadline import close_consumer
 from statestore.kafka.leaders import may_pass
+from statestore.kafka.rights import is_about_unused_group, on_topics
 from statestore.kafka.stall import Stall
 from statestore.model import TopicPartition
 
@@ -62,10 +63,11 @@ def refused_positions(cluster: Cluster, positions: Mapping[TopicPartition, tuple
                     told.append(partition)
                     if code in _REFUSED:
                         refused.add(partition)
-                elif may_pass(error):
+                elif may_pass(error) or is_about_unused_group(error):
                     failed = error.str()
                 else:
-                    raise translate(error, f"validating a position in {partition}")
+                    rights = on_topics("READ", partition.topic)
+                    raise translate(error, f"validating a position in {partition}", *rights)
             if told:
                 stall.progressed()
                 consumer.pause([KafkaTopicPartition(*partition) for partition in told if partition in waiting])

@@ -27,7 +27,8 @@ from statestore.errors import (
 from statestore.kafka.client import translate
 from statestore.kafka.cluster import Cluster
 from statestore.kafka.deadline import call_within
-from statestore.kafka.groups import ConsumerGroup, GroupOffset, kafka_offsets
+from statestore.kafka.groups import ConsumerGroup, GroupOffset, kafka_offsets, to_commit
+from statestore.kafka.rights import Right, on_topics
 from statestore.kafka.stall import Stall
 from statestore.model import TopicPartition
 
@@ -79,6 +80,7 @@ class RecordWriter:
         self._cluster = cluster
         self._name = name
         self._max_batch_bytes = max_batch_bytes
+        self._topics = set[str]()
         self._delivered: dict[tuple[str, int], int] = {}
         self._failed: StateStoreError | None = None
         self._stall = Stall(cluster.timeout_s)
@@ -118,6 +120,7 @@ class RecordWriter:
         if timestamp <= 0:
             raise InputError(f"{topic}: a record's timestamp is in ms since 1970 and above 0, found {timestamp}")
         kill_switch.reached("before produce")
+        self._topics.add(topic)
         where = _ANY_PARTITION if partition is None else partition
         waits = False
         while True:
@@ -139,7 +142,7 @@ class RecordWriter:
                 doing = f"producing to {topic}"
                 if error.args[0].fatal() or error.args[0].code() == KafkaError._FATAL:
                     raise self._after_fatal(doing) from error
-                raise self._explained(translate(error, doing)) from error
+                raise self._explained(translate(error, doing, *on_topics("WRITE", topic))) from error
             else:
                 kill_switch.reached("during produce")
                 return
@@ -168,6 +171,7 @@ class RecordWriter:
             for key, value, timestamp, found in islice(zip(keys, values, timestamps, headers, strict=True), count):
                 self.produce(topic, key, value, timestamp, partition, found)
             return
+        self._topics.add(topic)
         produce = kill_switch.around(self._producer.produce, "before produce", "during produce")
         last = count - 1
         told = self._told_of(keys, values)  # records of a partition arrive in order: the last one tells the offset
@@ -230,13 +234,18 @@ class RecordWriter:
         try:
             left = call()
         except KafkaException as error:
-            raise self._explained(translate(error, doing)) from error
+            raise self._explained(translate(error, doing, *self._rights)) from error
         except SystemError as error:
             # A fatal error, such as having been fenced, leaves confluent-kafka's flush without an exception to raise.
             raise self._after_fatal(doing) from error
         if self._failed is not None:
             raise self._explained(self._failed)
         return left
+
+    @property
+    def _rights(self) -> tuple[Right, ...]:
+        """Rights to what was written so far: librdkafka reports a refusal with the next call, without the topic."""
+        return on_topics("WRITE", *sorted(self._topics))
 
     def _explained(self, error: StateStoreError) -> StateStoreError:
         """Say more of an error than Kafka does, where we know more."""
@@ -302,7 +311,12 @@ class TransactionalWriter(RecordWriter):
         KafkaUnavailableError
             If Kafka does not answer in time.
         """
-        self._cluster.answered(self._producer.init_transactions, f"starting transactions as {self._name}")
+        doing = f"starting transactions as {self._name}"
+        self._cluster.answered(self._producer.init_transactions, doing, *self._rights)
+
+    @property
+    def _rights(self) -> tuple[Right, ...]:
+        return Right("WRITE", "transactional id", self._name), *super()._rights
 
     def begin(self) -> None:
         """Begin a transaction."""
@@ -350,7 +364,7 @@ class TransactionalWriter(RecordWriter):
         try:
             self._producer.abort_transaction(self._cluster.timeout_s)
         except KafkaException as error:
-            return self._explained(translate(error, doing))
+            return self._explained(translate(error, doing, *self._rights))
         return RetryError(f"{doing}: the producer failed and its transaction was aborted; run again")
 
     def send_offsets(self, group: ConsumerGroup, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
@@ -367,8 +381,11 @@ class TransactionalWriter(RecordWriter):
         def send(timeout_s: float) -> None:
             self._producer.send_offsets_to_transaction(kafka_offsets(offsets), metadata, timeout_s)
 
+        def answered() -> None:
+            self._cluster.answered(send, doing, *self._rights, *to_commit(group.group, offsets))
+
         try:
-            call_within(self._cluster.timeout_s + 1, lambda: self._cluster.answered(send, doing), "send offsets")
+            call_within(self._cluster.timeout_s + 1, answered, "send offsets")
         except FencedError as error:
             raise self._explained(error) from error
         except TimeoutError as error:
@@ -400,7 +417,7 @@ class TransactionalWriter(RecordWriter):
                 cause = error.args[0]
                 if cause.retriable() and left > 0:
                     continue
-                known = translate(error, doing)
+                known = translate(error, doing, *self._rights)
                 if isinstance(known, FencedError) or cause.txn_requires_abort():
                     raise self._explained(known) from error
                 self._open = False  # no abort: it could contradict a commit that did happen
@@ -474,7 +491,7 @@ Writer = TransactionalWriter | AtLeastOnceWriter
 def _undelivered(error: Any, message: Message, max_batch_bytes: int | None) -> StateStoreError:
     topic, key, value = message.topic(), message.key(), message.value()
     if error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
-        return translate(error, f"producing to {topic}")
+        return translate(error, f"producing to {topic}", *on_topics("WRITE", topic))
     size = len(key or b"") + len(value or b"")
     return InputError(
         f"a record of {size} bytes with key {key!r:.120} is larger than topic {topic} takes: its max.message.bytes is "

@@ -189,7 +189,10 @@ class CommandWriter:
         key, timestamp = key_of(resolved.command), resolved.command.written_ms
         try:
             writer.produce(topic, key, resolved.value, timestamp, partition)
-            offset = writer.flush()[self._log.topic.partition]
+            offset = writer.flush().get(self._log.topic.partition)
+            if offset is None:  # the broker refused it; librdkafka reports the reason with the commit
+                writer.commit()
+                raise AssertionError("a transaction without its record was committed")
         except InputError:  # it is too large
             writer.abort()
             raise

@@ -9,11 +9,10 @@ from struct import Struct
 from struct import error as StructError
 from typing import Any, NamedTuple, Protocol
 
-from confluent_kafka import KafkaError
-
 from statestore.errors import StateStoreError
 from statestore.kafka.admin_requests import Brokers, Versions, error_text
 from statestore.kafka.cluster import Cluster
+from statestore.kafka.rights import REFUSED
 from statestore.kafka.streams_group import StreamsGroup
 from statestore.model import TopicPartition
 from statestore.survey.facts import (
@@ -537,12 +536,7 @@ def _assigned(assignment: bytes) -> list[str]:
 
 
 def _needs(code: int, right: str) -> str:
-    refused = (
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    )
-    return f"{_NO_RIGHT}: the survey needs {right}" if code in refused else error_text(code)
+    return f"{_NO_RIGHT}: the survey needs {right}" if code in REFUSED else error_text(code)
 
 
 def _counted(names: Collection[str], noun: str) -> str:

@@ -6,7 +6,7 @@ kafka-python has the layouts of these requests, and they go over connections of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, NamedTuple, Self
@@ -18,13 +18,23 @@ from statestore.kafka.cluster import Cluster
 from statestore.kafka.compression import Bytes
 from statestore.kafka.connection import Connection, ConnectionLostError
 from statestore.kafka.connection_pool import Address
+from statestore.kafka.consumer_protocol_group import API as CONSUMER_GROUP_DESCRIBE
+from statestore.kafka.consumer_protocol_group import ConsumerProtocolGroup, consumer_protocol_groups
 from statestore.kafka.secure_connection import can_fetch
+from statestore.kafka.streams_group import API as STREAMS_GROUP_DESCRIBE
 from statestore.kafka.streams_group import DescribedGroup, describe_request, described_groups
 
+#: A group of one of the newer protocols, or the error code of its coordinator.
+NewerGroup = ConsumerProtocolGroup | DescribedGroup
+
 _API_VERSIONS = 18
-_STREAMS_GROUP_DESCRIBE = 89
 _TAGS = b"\0"
 _AT_ONCE = 16
+#: By type of group: the request that describes it in full, and the reader of its answer.
+_NEWER_GROUPS: Mapping[str, tuple[int, Callable[[Bytes], Mapping[str, NewerGroup]]]] = {
+    "consumer": (CONSUMER_GROUP_DESCRIBE, consumer_protocol_groups),
+    "streams": (STREAMS_GROUP_DESCRIBE, described_groups),
+}
 
 
 class Versions(NamedTuple):
@@ -62,12 +72,13 @@ class _AdminConnection(Connection):
         self._send(request.API_KEY, version, (_TAGS if flexible else b"") + request.encode(version=version))
         return self._answered(timeout_s, lambda data: _decoded(request.API_KEY, version, data, flexible=flexible))
 
-    def streams_groups(self, names: list[str], timeout_s: float) -> dict[str, DescribedGroup]:
-        """Describe groups of Kafka Streams' own protocol; nothing if the broker does not know the protocol."""
-        if _STREAMS_GROUP_DESCRIBE not in self._versions(timeout_s):
+    def newer_groups(self, kind: str, names: list[str], timeout_s: float) -> Mapping[str, NewerGroup]:
+        """Describe groups of a newer protocol; nothing if the broker does not know the protocol."""
+        api, read = _NEWER_GROUPS[kind]
+        if api not in self._versions(timeout_s):
             return {}
-        self._send(_STREAMS_GROUP_DESCRIBE, 0, describe_request(names))
-        return self._answered(timeout_s, described_groups)
+        self._send(api, 0, describe_request(names))
+        return self._answered(timeout_s, read)
 
     def _version(self, request: Any, versions: Versions, timeout_s: float) -> int:
         first, last = self._versions(timeout_s).get(request.API_KEY, (0, -1))
@@ -156,11 +167,11 @@ class Brokers:
         """Return a broker's answer, or the error in the library's terms."""
         return self._on(node, lambda connection: connection.ask(request, versions, self._timeout_s))
 
-    def streams_groups(self, names: Mapping[int, list[str]]) -> dict[int, Any]:
-        """Describe groups of Kafka Streams' own protocol; return them, or errors, by coordinator."""
+    def newer_groups(self, kind: str, names: Mapping[int, list[str]]) -> dict[int, Any]:
+        """Describe groups of the type `consumer` or `streams`; return them, or errors, by coordinator."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             answers = pool.map(
-                lambda item: self._on(item[0], lambda found: found.streams_groups(item[1], self._timeout_s)),
+                lambda item: self._on(item[0], lambda found: found.newer_groups(kind, item[1], self._timeout_s)),
                 names.items(),
             )
             return dict(zip(names, answers, strict=True))

@@ -34,9 +34,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_API_VERSIONS, _FIND_COORDINATOR, _STREAMS_GROUP_DESCRIBE = (18, 0), (10, 2), (89, 0)
+API = 89
+_API_VERSIONS, _FIND_COORDINATOR, _STREAMS_GROUP_DESCRIBE = (18, 0), (10, 2), (API, 0)
 _NO_TAGS = b"\0"
-_BYTE, _SHORT, _INT, _LONG = Struct(">b"), Struct(">h"), Struct(">i"), Struct(">q")
+_BYTE, SHORT, INT, _LONG = Struct(">b"), Struct(">h"), Struct(">i"), Struct(">q")
 _API = Struct(">hhh")
 #: What a coordinator answers of a group that is not there, or of another protocol.
 _NOT_A_STREAMS_GROUP = KafkaError.GROUP_ID_NOT_FOUND
@@ -119,12 +120,12 @@ class _GroupConnection(Connection):
     def describes_streams_groups(self, silence_s: float) -> bool:
         """Tell whether the broker knows the request."""
         self._send(*_API_VERSIONS, b"")
-        return self._answered(silence_s, lambda data: _STREAMS_GROUP_DESCRIBE in _first_versions(_Answer(data)))
+        return self._answered(silence_s, lambda data: _STREAMS_GROUP_DESCRIBE in _first_versions(FlexibleAnswer(data)))
 
     def coordinator(self, group: str, silence_s: float) -> Address:
         """Return where the group's coordinator is."""
         self._send(*_FIND_COORDINATOR, text(group.encode()) + _BYTE.pack(0))
-        return self._answered(silence_s, lambda data: _coordinator(_Answer(data)))
+        return self._answered(silence_s, lambda data: _coordinator(FlexibleAnswer(data)))
 
     def described(self, group: str, silence_s: float) -> StreamsGroup | None:
         """Ask the coordinator."""
@@ -149,38 +150,38 @@ def describe_request(groups: Sequence[str]) -> bytes:
 
 def described_groups(data: Bytes) -> dict[str, DescribedGroup]:
     """Read the answer about groups: each of them, or its error code."""
-    answer = _Answer(data)
+    answer = FlexibleAnswer(data)
     answer.tags()
-    answer.number(_INT)
+    answer.number(INT)
     return dict(answer.each(_described))
 
 
-def _first_versions(answer: _Answer) -> set[tuple[int, int]]:
+def _first_versions(answer: FlexibleAnswer) -> set[tuple[int, int]]:
     """APIs that a broker has, each with its first version."""
-    _check(answer.number(_SHORT))
-    found = [answer.numbers(_API) for _ in range(answer.number(_INT))]
+    _check(answer.number(SHORT))
+    found = [answer.numbers(_API) for _ in range(answer.number(INT))]
     return {(api, first) for api, first, _ in found}
 
 
-def _coordinator(answer: _Answer) -> Address:
-    answer.number(_INT)
-    error = answer.number(_SHORT)
-    answer.text(answer.number(_SHORT))
+def _coordinator(answer: FlexibleAnswer) -> Address:
+    answer.number(INT)
+    error = answer.number(SHORT)
+    answer.text(answer.number(SHORT))
     _check(error)
-    answer.number(_INT)
-    return answer.text(answer.number(_SHORT)), answer.number(_INT)
+    answer.number(INT)
+    return answer.text(answer.number(SHORT)), answer.number(INT)
 
 
-def _described(answer: _Answer) -> tuple[str, DescribedGroup]:
+def _described(answer: FlexibleAnswer) -> tuple[str, DescribedGroup]:
     """Read one group; what is of no interest is read to get past it."""
-    error = answer.number(_SHORT)
+    error = answer.number(SHORT)
     answer.name()  # error message
     name, state = answer.name(), answer.name()
     for _ in ("epoch", "epoch of assignment"):
-        answer.number(_INT)
+        answer.number(INT)
     parts = _topology(answer) if answer.number(_BYTE) >= 0 else []
     members = tuple(sorted(answer.each(_member)))
-    answer.number(_INT)  # authorized operations
+    answer.number(INT)  # authorized operations
     answer.tags()
     if error:
         return name, error
@@ -194,47 +195,50 @@ class _Subtopology(NamedTuple):
     changelogs: tuple[str, ...]
 
 
-def _topology(answer: _Answer) -> list[_Subtopology]:
-    answer.number(_INT)
+def _topology(answer: FlexibleAnswer) -> list[_Subtopology]:
+    answer.number(INT)
     parts = answer.each(_subtopology)
     answer.tags()
     return parts
 
 
-def _subtopology(answer: _Answer) -> _Subtopology:
+def _subtopology(answer: FlexibleAnswer) -> _Subtopology:
     number = int(answer.name())
-    sources, _ = answer.each(_Answer.name), answer.each(_Answer.name)  # the latter: repartition topics written
+    sources, _ = (
+        answer.each(FlexibleAnswer.name),
+        answer.each(FlexibleAnswer.name),
+    )  # the latter: repartition topics written
     changelogs, repartitioned = answer.each(_topic), answer.each(_topic)
     answer.tags()
     return _Subtopology(number, (*sources, *repartitioned), tuple(changelogs))
 
 
-def _topic(answer: _Answer) -> str:
+def _topic(answer: FlexibleAnswer) -> str:
     name = answer.name()
-    answer.number(_INT)  # partitions
-    answer.number(_SHORT)  # replicas
+    answer.number(INT)  # partitions
+    answer.number(SHORT)  # replicas
     answer.each(_setting)
     answer.tags()
     return name
 
 
-def _setting(answer: _Answer) -> None:
+def _setting(answer: FlexibleAnswer) -> None:
     for _ in ("key", "value"):
         answer.name()
     answer.tags()
 
 
-def _member(answer: _Answer) -> str:
+def _member(answer: FlexibleAnswer) -> str:
     answer.name()
-    answer.number(_INT)
+    answer.number(INT)
     for _ in ("instance", "rack"):
         answer.name()
     client, host = answer.name(), answer.name()
-    answer.number(_INT)
+    answer.number(INT)
     answer.name()
     if answer.number(_BYTE) >= 0:  # where others may ask it
         answer.name()
-        answer.number(_SHORT)
+        answer.number(SHORT)
         answer.tags()
     answer.each(_setting)
     for _ in ("offsets", "end offsets"):
@@ -248,16 +252,16 @@ def _member(answer: _Answer) -> str:
     return f"{client} on {host}"
 
 
-def _task_offset(answer: _Answer) -> None:
+def _task_offset(answer: FlexibleAnswer) -> None:
     answer.name()
-    answer.number(_INT)
+    answer.number(INT)
     answer.number(_LONG)
     answer.tags()
 
 
-def _tasks(answer: _Answer) -> None:
+def _tasks(answer: FlexibleAnswer) -> None:
     answer.name()
-    answer.each(lambda partitions: partitions.number(_INT))
+    answer.each(lambda partitions: partitions.number(INT))
     answer.tags()
 
 
@@ -270,7 +274,7 @@ def _varint(number: int) -> bytes:
     return bytes(encoded)
 
 
-class _Answer:
+class FlexibleAnswer:
     """An answer that is read from its beginning to its end."""
 
     def __init__(self, data: Bytes) -> None:
@@ -297,13 +301,16 @@ class _Answer:
         self._at += max(size, 0)
         return bytes(self._data[self._at - max(size, 0) : self._at]).decode()
 
+    def skip(self, size: int) -> None:
+        self._at += size
+
     def name(self) -> str:
         return self.text(self.varint() - 1)
 
     def count(self) -> int:
         return max(self.varint() - 1, 0)
 
-    def each(self, read: Callable[[_Answer], T]) -> list[T]:
+    def each(self, read: Callable[[FlexibleAnswer], T]) -> list[T]:
         return [read(self) for _ in range(self.count())]
 
     def tags(self) -> None:

@@ -126,7 +126,7 @@ class GroupFacts(NamedTuple):
     type
         `classic`, `consumer`, `streams`, `share`, or empty if the brokers do not tell types.
     protocol
-        How a classic group assigns partitions; `stream` is Kafka Streams.
+        How a classic or consumer group assigns partitions; `stream` is Kafka Streams.
     members
         Clients and hosts; None: not read.
     static_members

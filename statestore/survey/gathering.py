@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from statestore.errors import StateStoreError
 from statestore.kafka.admin_requests import Brokers, Versions, error_text
 from statestore.kafka.cluster import Cluster
+from statestore.kafka.consumer_protocol_group import ConsumerProtocolGroup
 from statestore.kafka.rights import REFUSED
 from statestore.kafka.streams_group import StreamsGroup
 from statestore.model import TopicPartition
@@ -44,6 +45,8 @@ _BROKER_SETTINGS = ("log.cleaner.enable", "offsets.retention.minutes")
 _OWN = 1
 _SIZE, _COUNT = Struct(">h"), Struct(">i")
 _NO_RIGHT = "no right"
+#: Facts that a description of a group of a newer protocol has.
+_DESCRIBED = {"consumer": "members", "streams": "members and topology"}
 _ATTEMPTS = 5
 _PAUSE_S = 0.3
 
@@ -64,8 +67,8 @@ class Asked(Protocol):
     def ask_each(self, requests: Mapping[int, Any], versions: Versions) -> dict[int, Any]:
         """Return answers, or errors, by broker."""
 
-    def streams_groups(self, names: Mapping[int, list[str]]) -> dict[int, Any]:
-        """Return groups of Kafka Streams' own protocol, or errors, by coordinator."""
+    def newer_groups(self, kind: str, names: Mapping[int, list[str]]) -> dict[int, Any]:
+        """Return groups of the type `consumer` or `streams`, or errors, by coordinator."""
 
 
 #: Finds since when groups are idle, by name; adds what it could not read to the list.
@@ -303,7 +306,7 @@ class _Gathering:
         if not self._listed_all:
             self._hidden |= hidden
         groups = {name: listed[name] for name in sorted(owners)}
-        for describe in (self._with_members, self._with_topology, self._with_commits):
+        for describe in (self._with_members, self._with_newer_protocols, self._with_commits):
             groups.update(
                 describe({name: group for name, group in groups.items() if name in coordinators}, coordinators)
             )
@@ -392,26 +395,24 @@ class _Gathering:
                 )
         return found
 
-    def _with_topology(self, groups: Mapping[str, GroupFacts], nodes: Mapping[str, int]) -> dict[str, GroupFacts]:
-        streams = {name: group for name, group in groups.items() if group.type == "streams"}
-        asked = _by_node(streams, nodes)
+    def _with_newer_protocols(
+        self, groups: Mapping[str, GroupFacts], nodes: Mapping[str, int]
+    ) -> dict[str, GroupFacts]:
         found = {}
-        for node, answer in self._asked.streams_groups(asked).items() if asked else ():
-            if isinstance(answer, StateStoreError):
-                self._note(_counted(asked[node], "group"), "members and topology", answer)
-                continue
-            for name in asked[node]:
-                described = answer.get(name)
-                if not isinstance(described, StreamsGroup):
-                    why = "the broker did not describe it" if described is None else error_text(described)
-                    self._note(f"group {name}", "members and topology", why)
+        for kind in ("consumer", "streams"):
+            asked = _by_node((name for name, group in groups.items() if group.type == kind), nodes)
+            for node, answer in self._asked.newer_groups(kind, asked).items() if asked else ():
+                if isinstance(answer, StateStoreError):
+                    self._note(_counted(asked[node], "group"), _DESCRIBED[kind], answer)
                     continue
-                found[name] = groups[name]._replace(
-                    state=described.state or groups[name].state,
-                    members=described.members,
-                    reads=frozenset(topic for topics in described.sources.values() for topic in topics),
-                    topology=described,
-                )
+                for name in asked[node]:
+                    described = answer.get(name)
+                    if described is None or isinstance(described, int):
+                        right = "DESCRIBE on the group and on its topics"
+                        why = "the broker did not describe it" if described is None else _needs(described, right)
+                        self._note(f"group {name}", _DESCRIBED[kind], why)
+                        continue
+                    found[name] = _as_described(groups[name], described)
         return found
 
     def _with_commits(self, groups: Mapping[str, GroupFacts], nodes: Mapping[str, int]) -> dict[str, GroupFacts]:
@@ -509,6 +510,14 @@ def _only(
 
 def _partitions(topics: Mapping[str, list[int]]) -> Iterable[TopicPartition]:
     return (TopicPartition(name, number) for name, numbers in topics.items() for number in numbers)
+
+
+def _as_described(group: GroupFacts, described: ConsumerProtocolGroup | StreamsGroup) -> GroupFacts:
+    group = group._replace(state=described.state or group.state, members=described.members)
+    if isinstance(described, StreamsGroup):
+        reads = frozenset(topic for topics in described.sources.values() for topic in topics)
+        return group._replace(reads=reads, topology=described)
+    return group._replace(protocol=described.assignor, static_members=described.static_members, reads=described.reads)
 
 
 def _by_node(names: Iterable[str], nodes: Mapping[str, int]) -> dict[int, list[str]]:

@@ -87,7 +87,7 @@ def report_of(
     undescribed = [
         Unread(f"group {found.name}", "members", f"the survey does not describe groups of type {found.group.type}")
         for found in found
-        if found.group is not None and found.group.type not in ("classic", "streams", "")
+        if found.group is not None and found.group.type == "share"
     ]
     left_out = {}
     if copies.snapshots is None:

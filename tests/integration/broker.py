@@ -65,9 +65,10 @@ def create_topic(servers: str, name: str, partitions: int = 1, config: dict[str,
 
 
 @contextmanager
-def member_of(servers: str, group: str, topic: str) -> Iterator[None]:
-    """Have somebody else consume a topic as a group meanwhile."""
-    member = Consumer({"bootstrap.servers": servers, "group.id": group, "client.id": "somebody-else"})
+def member_of(servers: str, group: str, topic: str, **config: str) -> Iterator[None]:
+    """Have somebody else consume a topic as a group meanwhile; `_` stands for the dot in the configuration."""
+    more = {name.replace("_", "."): value for name, value in config.items()}
+    member = Consumer({"bootstrap.servers": servers, "group.id": group, "client.id": "somebody-else", **more})
     try:
         member.subscribe([topic])
         wait_for(lambda: member.poll(0.1) or member.assignment(), "the member to have joined")

@@ -97,7 +97,7 @@ class ManyAnswers:
     def ask_each(self, requests: Mapping[int, Any], versions: Versions) -> dict[int, Any]:
         return {node: self._answer(node, request, versions) for node, request in requests.items()}
 
-    def streams_groups(self, names: Mapping[int, list[str]]) -> dict[int, Any]:
+    def newer_groups(self, kind: str, names: Mapping[int, list[str]]) -> dict[int, Any]:
         assert not names
         return {}
 

@@ -356,19 +356,23 @@ class Life:
         own = [at for at, one in enumerate(self._sent) if one.store == store.name]
         numbers = [(one.timestamp - T0) // _STEP_MS for one in logged]
         assert [self._sent[at].value for at in numbers] == [one.value for one in logged]
-        noted = {at: note for at, note in periods[period].notes.items() if identity in (None, note.identity)}
+        # A transactional store writes at the commit after a put, in the order of the puts.
+        behind = 1 if self.column.version == TRANSACTIONAL else 0
+        noted = {
+            at: note.sequence + behind if note.sequence >= 0 else note.sequence
+            for at, note in periods[period].notes.items()
+            if identity in (None, note.identity)
+        }
         found: list[tuple[int, int, int]] = []  # number in the log, command, sequence number
         for number, (at, writer) in enumerate(zip(numbers, _writers(numbers, own, periods), strict=True)):
             if writer == period and at in noted:
-                found.append((number, at, noted[at].sequence))
+                found.append((number, at, noted[at]))
             elif writer > period or at > max(periods[period].notes):
                 found.append((number, at, NEVER))
             elif logged[number].offset in committed:
                 found.append((number, at, 0))
         unlogged = sorted({at for at in own if at in noted}.difference(at for _, at, sequence in found if sequence))
-        found += [(len(logged) + number, at, noted[at].sequence) for number, at in enumerate(unlogged)]
-        # A transactional store writes at the commit after a put, in the order of the puts.
-        behind = 1 if self.column.version == TRANSACTIONAL else 0
+        found += [(len(logged) + number, at, noted[at]) for number, at in enumerate(unlogged)]
         commands = [self._sent[at] for _, at, _ in found]
         return Killed(
             [
@@ -376,7 +380,7 @@ class Life:
                 for (number, _, _), one in zip(found, commands, strict=True)
             ],
             [-1 if of[2] < 0 else segment_of(store, one) for of, one in zip(found, commands, strict=True)],
-            [sequence + behind if sequence else 0 for _, _, sequence in found],
+            [sequence for _, _, sequence in found],
             [one.offset for one in logged],
         )
 

@@ -118,7 +118,8 @@ class Brokers:
         if not can_fetch(self._settings):
             raise InputError(
                 "the configuration of Kafka's clients has a setting that only librdkafka understands, and librdkafka "
-                "has no request for the size of logs: use PLAINTEXT, TLS with ssl.ca.location, PLAIN, or SCRAM"
+                "has no request for the size of logs: use PLAINTEXT, TLS with ssl.ca.location, PLAIN, SCRAM, or "
+                "OAUTHBEARER"
             )
         self._timeout_s = cluster.timeout_s
         self._connections: dict[int, _AdminConnection] = {}

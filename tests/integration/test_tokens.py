@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,10 +23,15 @@ from statestore.reports import Status
 from statestore.tasks.stream_task import run_task
 from statestore.verification.check import verify
 from statestore.verification.options import VerifyOptions
-from tests.integration.broker import T0, create_topic, settle, transaction, unique
+from tests.integration.broker import T0, create_topic, produce, set_quota, settle, transaction, unique
+from tests.integration.log_reading import read
 from tests.integration.secured_broker import configured
 from tests.integration.support import Application
 from tests.integration.token_broker import TokenBroker, token_broker
+
+LIFETIME_S = 2.0
+#: A whole request for the versions of the broker's requests, without a client id.
+API_VERSIONS = bytes.fromhex("0000000a 0012 0000 00000001 ffff")
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +69,31 @@ def test_connections_continue_with_new_tokens_when_theirs_expire(
         host, _, port = servers.partition(":")
         while broker.endpoint.issued < before + 3:  # each connection brings a token that is still valid
             connect((host, int(port)), settings, 30.0).close()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_read_continues_when_sessions_expire(
+    way: str, broker: TokenBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = create_topic(broker.plain_servers, unique("log"))
+    for _ in range(6):  # the broker never sends a batch that is larger than its quota allows in ten seconds
+        produce(broker.plain_servers, log, [(b"k", os.urandom(1_000)) for _ in range(10)])
+    monkeypatch.setattr(broker.endpoint, "lifetime_s", LIFETIME_S)
+    client = unique("limited")
+    set_quota(broker.plain_servers, "consumer_byte_rate", 4_000, client)
+    # Extensions give each test its own tokens.
+    configuration = broker.configuration(scope="kafka", extensions=f"way={len(way)}") | {"client.id": client}
+    with configured(tmp_path / "client.json", configuration) as servers:
+        host, _, port = servers.partition(":")
+        unused, before = connect((host, int(port)), client_config(servers), 30.0), broker.endpoint.issued
+        started = time.monotonic()
+        assert [row.offset for row in read(Cluster(servers, 30), log, 0, 60)] == list(range(60))
+        assert time.monotonic() - started > 3 * LIFETIME_S
+    assert broker.endpoint.issued >= before + 3
+    with unused:  # the broker does close connections of expired sessions
+        unused.sendall(API_VERSIONS)
+        assert unused.recv(1) == b""
 
 
 @pytest.mark.long

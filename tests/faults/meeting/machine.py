@@ -277,14 +277,14 @@ class FeaturesMeet(RuleBasedStateMachine):
         self.world.take_over(keys, how)
         self.held, new = self.world.look()
         for name, truth in self.truth.items():
-            written = {record.key for record in new[name]}
-            self.others[name] = {item for item in self.others[name] if item[0] not in written}
             if truth is None or self._inode(name) != inodes[name] or self.damages[name]:
                 self._demote(name)
                 # What it rebuilds a store without, nobody tells us: copies that we judged before are not kept for that.
                 self._owe_only(name, self.held[name]._replace(quarantined={}))
             else:
                 self.truth[name] = fold(new[name], truth)
+            written = {record.key for record in new[name]}
+            self.others[name] = {item for item in self.others[name] if item[0] not in written}
         self._well.clear()
         self._taken_over = True
         # At least once, a store that was left open is used as it is, with rows that were never committed.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from statestore_jobs.planning import prepare
 
-from statestore import clock
+from statestore import clock, kill_switch
 from statestore.changelog.input_offsets import commits, input_offsets
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError, InvalidStateError, StateStoreError
@@ -21,6 +23,7 @@ from statestore.reports import Status
 from statestore.rewrite.point_cut import end_at
 from statestore.rewrite.point_restore import PointPlan
 from statestore.statedir.paths import point_hold
+from statestore.tasks.stream_task import run_task
 from statestore.verification.check import verify
 from statestore.verification.options import VerifyOptions
 from tests.integration import broker, dying
@@ -189,41 +192,6 @@ def test_what_was_processed_after_a_restore_is_given_up_only_if_that_is_asked_fo
     assert {row.value for task in range(2) for row in app.app.contents(task).values()} == {b"3", b"4"}
 
 
-#: Six stores are built as of the point first, and each is swapped in there.
-BEFORE = [
-    "swap, new store live:4",
-    "rewrite, rows staged",
-    "rewrite, topic not made",
-    "rewrite, topic made, not in the journal:2",
-    "rewrite, topic in the journal:3",
-    "rewrite, batch sent",
-    "rewrite, partition written:5",
-    "rewrite, store built:6",
-    "rewrite, judged",
-    "point, held",
-]
-AFTER = [
-    "rewrite, adopted",
-    "point, input offsets kept, not committed",
-    "point, input offsets committed",
-    "swap, journal written:7",
-    "swap, old store in quarantine:9",
-    "swap, before the last rename:8",
-    "swap, new store live:10",
-    "restore, swapped, not sealed:11",
-    "rewrite, store replaced",
-    "rewrite, store replaced:6",
-    "rewrite, settings made",
-    "rewrite, way back kept",
-    "point, released",
-]
-IN_THE_GATE = ("point, input offsets kept, not committed",)
-
-
-def _marked(points: Sequence[str]) -> list[Any]:
-    return [pytest.param(point, marks=[] if point in IN_THE_GATE else pytest.mark.long) for point in points]
-
-
 def _assert_nobody_works_between(app: Restorable, states: Sequence[State]) -> None:
     """Either no task opens, or all of them do and find one of the states."""
     rows = [app.app.run(task) for task in range(2)]
@@ -234,56 +202,82 @@ def _assert_nobody_works_between(app: Restorable, states: Sequence[State]) -> No
         assert app.state() in states
 
 
-@pytest.mark.parametrize("point", _marked([*BEFORE, *AFTER]))
-def test_a_kill_leaves_one_point_or_a_restore_that_is_run_again(app: Restorable, point: str) -> None:
+def test_a_kill_between_two_points_lets_no_task_open_and_is_finished(app: Restorable) -> None:
     before, sent = app.state(), app.outputs()
-    dying.die_in(app.work, point)
-    adopted = set(app.now().values()) != {f"{app.app.name}-{name}-changelog" for name in STORES}
-    assert adopted == (point in AFTER)
-    if not adopted or not app.held:
-        _assert_nobody_works_between(app, [app.then if adopted else before, before])
-    else:
-        _assert_nobody_works_between(app, [])
-        with pytest.raises(InvalidStateError, match="kind point was interrupted"):
-            app.undo.carry_out()
-    if point != "point, released":  # after that, the tasks above have gone on
-        plans: list[PointPlan] = []
-        app.work.carry_out(asked=plans.append)
-        assert plans[0].finishes == adopted
-        app.assert_at(app.then, 2)
+    dying.die_in(app.work, "point, input offsets kept, not committed")
+    app.now()
+    assert app.held
+    _assert_nobody_works_between(app, [])
+    with pytest.raises(InvalidStateError, match="kind point was interrupted"):
+        app.undo.carry_out()
+    plans: list[PointPlan] = []
+    app.work.carry_out(asked=plans.append)
+    assert plans[0].finishes
+    app.assert_at(app.then, 2)
     app.assert_goes_on(before, sent)
 
 
-UNDOING = [
-    "undo, journal written",
-    "point, held",
-    "undo, adopted",
-    "point, input offsets kept, not committed",
-    "point, input offsets committed",
-    "swap, old store in quarantine:2",
-    "swap, new store live:4",
-    "undo, store put back:3",
-    "undo, record removed",
-    "point, released",
-]
+def _steps_of(work: PuttingBack | Undoing, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Do the work, and return all points at which it can be killed: the first and the last time of each."""
+    reached: Counter[str] = Counter()
+    with monkeypatch.context() as patch:
+        patch.setattr(kill_switch, "reached", lambda point: reached.update([point]))
+        work.carry_out()
+    several = [f"{point}:{count}" for point, count in reached.items() if 1 < count <= 12]
+    return [*reached, *several]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("point", UNDOING)
-def test_a_kill_in_an_undo_leaves_one_point_or_an_undo_that_is_run_again(app: Restorable, point: str) -> None:
-    before, sent = app.state(), app.outputs()
+@pytest.mark.parametrize("part", range(4))
+def test_a_restore_that_is_killed_at_any_step_ends_before_or_after(
+    app: Restorable, monkeypatch: pytest.MonkeyPatch, part: int
+) -> None:
+    before = app.state()
+    steps = _steps_of(app.work, monkeypatch)
+    assert {"rewrite, judged", "point, held", "rewrite, adopted", "point, released"} <= {*steps}
+    app.undo.carry_out()
+    for step in steps[part::4]:
+        names = app.now()
+        dying.die_in(app.work, step)
+        adopted, held = app.now() != names, app.held
+        # After it is released, the tasks process the input after the point again, and come to the same.
+        _assert_nobody_works_between(app, [before])
+        plans: list[PointPlan] = []
+        app.work.carry_out(asked=plans.append)
+        assert plans[0].finishes == adopted, step
+        app.now()
+        assert app.state() == (app.then if held or not adopted else before), step
+        assert app.left() == [], step
+        app.undo._replace(accept_loss=True).carry_out()
+        assert (app.now(), app.state()) == (names, before), step
+    assert app.statuses() == {Status.OK}
+    sent = app.outputs()
     app.work.carry_out()
-    dying.die_in(app.undo, point)
     app.now()
-    if app.held or point == "undo, journal written":
+    app.assert_goes_on(before, sent)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(2))
+def test_an_undo_that_is_killed_at_any_step_ends_before_or_after(
+    app: Restorable, monkeypatch: pytest.MonkeyPatch, part: int
+) -> None:
+    before, sent, names = app.state(), app.outputs(), app.now()
+    app.work.carry_out()
+    steps = _steps_of(app.undo, monkeypatch)
+    assert {"point, held", "undo, adopted", "undo, store put back:6", "point, released"} <= {*steps}
+    for step in steps[part::2]:
+        app.work.carry_out()
+        dying.die_in(app.undo, step)
         if app.held:
+            app.now()
             _assert_nobody_works_between(app, [])
-        app.undo.carry_out()
-    app.now()
-    assert app.state() == before
+        with suppress(InputError):  # nothing to undo: only what follows the last step of it is missing
+            app.undo.carry_out()
+        assert (app.now(), app.state(), app.left()) == (names, before, []), step
     for task in range(2):
         app.run(task)
-    assert (app.state(), app.outputs()) == (before, sent)
+    assert (app.state(), app.outputs(), app.statuses()) == (before, sent, {Status.OK})
 
 
 def _refused(
@@ -361,3 +355,24 @@ def test_a_cut_whose_records_were_compacted_away_is_refused(bootstrap_servers: s
     )
     with pytest.raises(InputError, match="compaction has removed some"):
         end_at(topics, store, at_ms)
+
+
+@pytest.mark.long
+def test_the_command_finishes_a_restore_that_was_killed(command: CatalogueCommand, tmp_path: Path) -> None:
+    app = Restorable(command.servers, tmp_path, command.service_id)
+    before, sent = app.state(), app.outputs()
+    dying.die_in(app.work, "point, input offsets committed")
+    asked = ("restore", "--application", app.app.name, "--to", str(app.at_ms), "--yes")
+    done = command.shown(*asked)
+    assert (done["finishes"], done["point"], len(done["rows"])) == (True, f"point {app.at_ms}", 6)
+    app.assert_at(app.then, 2)
+    app.assert_goes_on(before, sent)
+
+
+@pytest.mark.long
+def test_a_run_that_was_planned_before_a_restore_changes_nothing(app: Restorable) -> None:
+    planned = [app.app.task_spec(task) for task in range(2)]
+    app.work.carry_out()
+    rows = [run_task(spec) for spec in planned]
+    assert [row.records_in for row in rows if row.failure is not None] == [0, 0], rows
+    app.assert_at(app.then, 2)

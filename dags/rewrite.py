@@ -24,9 +24,11 @@ the plan, and *rewrite* carries it out. Below *check*, each store partition that
 | transform | a function can correct rows with wrong values or an old layout, or stores need another format |
 | repartition | the number of input partitions changes. Apply the definition of the new application first |
 | clone | you need a copy of an application that continues to run. Apply the definition of the copy first |
-| undo | a transform, or an overwrite with Spark, was a mistake. The stores return to their former changelogs |
+| point | an application must go back to a time or to a set of snapshots, with all stores and its input offsets |
+| undo | such a change, or an overwrite with Spark, was a mistake. The stores return to their former changelogs |
 
-Except for a clone, the application must be stopped and have processed its input. Pause its DAG `process` first.
+*undo* takes back *transform* and *point*. Except for a clone, the application must be stopped: pause its DAG `process`
+first. For the kinds *transform*, *repartition*, and *reseed*, it must have processed its input.
 A clone is created in the Kafka cluster of this DAG's environment, even if the first application is in another cluster.
 The command runs on the Airflow worker, which must see the state directory.
 
@@ -94,6 +96,12 @@ def _dag(environment: Environment) -> None:
                 title="Rows as bytes",
                 description="For transform: pass keys and values to the function as bytes, not as the serdes decode "
                 "them.",
+            ),
+            "point": Param(
+                None,
+                type=["null", "string"],
+                title="Point",
+                description="For point: a time such as 2026-11-27T10:00:00Z, or the name of a set of snapshots.",
             ),
             "snapshot_set": Param(
                 None,

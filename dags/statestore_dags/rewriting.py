@@ -1,5 +1,7 @@
 """The steps of DAG `rewrite`: the command `statestore rewrite`, first to show its plan, then to carry it out.
 
+A restore to a point is the command `statestore restore --to`.
+
 It runs in a process of its own: it loads the user's code, and Airflow's process must know neither Kafka nor RocksDB.
 """
 
@@ -46,15 +48,16 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "reads_from": "--reads-from",
         "any_partitioner": "--partitioner=any",
     },
+    "point": {"*point": "--to"},
     "undo": {"stores": "--store", "accept_loss": "--accept-loss"},
 }
 #: Kinds that replace the changelogs of an application that is there. Repeated, they would replace them once more.
-_REPLACING: tuple[Literal["transform"], Literal["undo"]] = ("transform", "undo")
+_REPLACING: tuple[Literal["transform", "point", "undo"], ...] = ("transform", "point", "undo")
 _FIELDS = {field.lstrip("*") for fields in KINDS.values() for field in fields}
 
 
 def rewrite_arguments(params: Params, applications: Applications) -> list[str]:
-    """Return the arguments of `statestore rewrite` that a form means.
+    """Return the kind of rewrite that a form means, and the arguments of its command.
 
     Raises
     ------
@@ -102,7 +105,7 @@ def plan_rewrite(params: Any = None, dag: Any = None, dag_run: Any = None, ti: A
         changelogs, begun = _changelogs(arguments), _begun(arguments)
         finishes = begun is not None and begun.topics.keys() <= set(changelogs.values())
         _run([*arguments, "--dry-run"])
-    ti.xcom_push("summary", f"statestore rewrite {' '.join(arguments)}")
+    ti.xcom_push("summary", f"statestore {' '.join(_command(arguments))}")
     return {"arguments": arguments, "changelogs": changelogs, "finishes": finishes}
 
 
@@ -172,6 +175,10 @@ def _begun(arguments: Sequence[str]) -> RewriteJournal | None:
     return None
 
 
+def _command(arguments: Sequence[str]) -> list[str]:
+    return ["restore", *arguments[1:]] if arguments[0] == "point" else ["rewrite", *arguments]
+
+
 def _run(arguments: Sequence[str], by: str = "") -> dict[str, Any]:
     """Run the command, put what it prints into the log, and return what it says as JSON.
 
@@ -187,7 +194,7 @@ def _run(arguments: Sequence[str], by: str = "") -> dict[str, Any]:
     """
     with TemporaryDirectory(prefix="statestore-rewrite-") as directory:
         said = Path(directory) / "said.json"
-        command = [sys.executable, "-P", "-m", "statestore.cli", "rewrite", *arguments, "--json", str(said)]
+        command = [sys.executable, "-P", "-m", "statestore.cli", *_command(arguments), "--json", str(said)]
         with subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -211,6 +218,8 @@ def _run(arguments: Sequence[str], by: str = "") -> dict[str, Any]:
         if program.returncode == RetryError.exit_code:
             raise RetryError(last)
         if program.returncode:
-            raise AirflowFailException(f"`statestore rewrite` ended with {program.returncode}: {last}")
+            raise AirflowFailException(
+                f"`statestore {' '.join(_command(arguments)[:2])}` ended with {program.returncode}: {last}"
+            )
         content: dict[str, Any] = json.loads(said.read_text())
         return content

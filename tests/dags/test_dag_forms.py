@@ -338,6 +338,7 @@ REWRITES = {
         {"to": "new", "snapshot_set": None, "from_cluster": "abc", "reads_from": "set-offsets"},
         "--to new --from-cluster abc --reads-from set-offsets",
     ),
+    "point": ({"point": "2026-11-27T10:00:00Z"}, "--to 2026-11-27T10:00:00Z"),
     "undo": ({"stores": ["aircraft"], "accept_loss": True}, "--store aircraft --accept-loss"),
 }
 
@@ -357,13 +358,15 @@ def test_what_is_cloned_from_another_cluster_is_not_defined_here():
 @pytest.mark.parametrize(
     ("form", "message"),
     [
-        ({"what": None}, "what: expected reseed, transform, repartition, clone, undo, found 'None'"),
+        ({"what": None}, "what: expected reseed, transform, repartition, clone, point, undo, found 'None'"),
         ({"what": "clone", "application": "x"}, "application: no 'x' is defined"),
         ({"what": "clone"}, "to: clone needs it"),
         ({"what": "clone", "application": "", "from_cluster": "abc", "to": "x"}, "application: no '' is defined"),
         ({"what": "transform", "function": "m:f", "from_cluster": "x"}, "from_cluster: not used by transform"),
         ({"what": "transform", "function": "m:f", "to": "x"}, "to: not used by transform, leave blank"),
         ({"what": "reseed"}, "stores: reseed needs it"),
+        ({"what": "point", "to": "x", "point": "1"}, "to: not used by point, leave blank"),
+        ({"what": "point"}, "point: point needs it"),
     ],
 )
 def test_rewrite_refuses(form, message):

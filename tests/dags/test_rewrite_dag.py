@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from statestore import clock
 from statestore.config import load_settings
 from tests.dags.runner import Runner
 from tests.dags.test_approval import Person
@@ -66,3 +67,24 @@ def test_an_undo_is_approved_and_carried_out(two, installation, service_id, load
     assert states["check"] == [(f"{source.name}/counts/0_{task}", "success") for task in range(2)]
     assert source.all_rows() == rows
     assert runner.run("rewrite", form)["plan"] == "failed"  # nothing is left to undo
+
+
+@pytest.mark.long
+def test_a_restore_to_a_point_is_approved_and_carried_out(two, installation, service_id, load_dags, airflow_api):
+    source, _ = two
+    then, point = source.all_rows(), clock.iso(clock.now_ms())
+    source.process_all(KEYS)
+    now = source.all_rows()
+    runner, person = Runner(installation, load_dags), Person(airflow_api, "rewrite")
+    form = {"what": "point", "application": source.name, "point": point}
+    answer = person.answers("Approve")
+    states = runner.run("rewrite", form)
+    answer.join()
+    assert f"statestore restore --application {source.name} --to {point}" in person.asked[-1]["body"]
+    assert states["check"] == [(f"{source.name}/counts/0_{task}", "success") for task in range(2)]
+    assert source.all_rows() == then
+    answer = person.answers("Approve")
+    states = runner.run("rewrite", {"what": "undo", "application": source.name})
+    answer.join()
+    assert states["check"] == [(f"{source.name}/counts/0_{task}", "success") for task in range(2)]
+    assert source.all_rows() == now

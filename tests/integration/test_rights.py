@@ -14,6 +14,7 @@ from statestore.kafka.rights import Right
 from statestore.metastore.command_topic import topic_name
 from statestore.model import TaskId, input_offsets_topic, transactional_id
 from tests.integration.archived import Archived
+from tests.integration.broker import delete_topic
 from tests.integration.command_line import Command, Ran, settings_of
 from tests.integration.restricted_user import RestrictedUser, table
 from tests.integration.secured_broker import configured
@@ -44,6 +45,7 @@ class Shop:
         settings = {**settings_of(servers, directory), "ARCHIVE": f"file://{directory}/archive"}
         self.owner = Command(monkeypatch, capfd, {**settings, "KAFKA_TIMEOUT_S": "20"})
         self.service_id = settings["SERVICE_ID"]
+        self.definitions = directory / "definitions.yaml"
         self.app.process(ROWS)
 
     def register(self) -> None:
@@ -66,6 +68,12 @@ class Shop:
         assert self.owner(*self.of_it("snapshot", "create")).code == 0
         shutil.rmtree(self.app.store_spec().live)
 
+    def define(self) -> None:
+        """Leave a definition whose internal topics do not exist."""
+        for topic in (self.app.changelog, input_offsets_topic(self.app.name)):
+            delete_topic(self.app.servers, topic)
+        self.definitions.write_text(self.app.definition.model_dump_json())
+
     def nothing(self) -> None:
         """Leave the application without a definition."""
 
@@ -82,6 +90,7 @@ class Shop:
             "input offsets": ("topic", input_offsets_topic(self.app.name)),
             "command topic": ("topic", topic_name(self.service_id)),
             "group": ("group", self.app.name),
+            "catalogue's transactional id": ("transactional id", f"statestore-metastore-{self.service_id}"),
             "transactional ids": ("transactional id", transactional_id(self.app.name, TaskId(0, 0))),
         }[resource]
         return Right(operation, kind, name)
@@ -119,6 +128,9 @@ FEATURES = {
     "drill": _on_stores(Shop.register, "drill"),
     "drift": Feature(Shop.register, lambda _: ("drift", "--json", "-")),
     "read": Feature(Shop.register, lambda shop: ("read", STORE, "--application", shop.app.name, "--json", "-")),
+    "apply, for a new application and a new catalogue": Feature(
+        Shop.define, lambda shop: ("apply", str(shop.definitions), "--yes", "--json", "-")
+    ),
     "list": Feature(Shop.register, lambda _: ("list", "--json", "-")),
 }
 

@@ -72,7 +72,7 @@ def test_nobody_who_leads_until_the_deadline_is_a_kafka_that_is_away(
 
 
 def test_a_partition_that_is_not_there_is_a_mismatch(bootstrap_servers: str, partition: TopicPartition) -> None:
-    with pytest.raises(TopicMismatchError, match="create the topic, or correct its name"):
+    with pytest.raises(TopicMismatchError, match="create the topic, correct its name"):
         Cluster(bootstrap_servers).topics.log_ranges([partition, partition._replace(partition=1)])
 
 

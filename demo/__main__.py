@@ -16,7 +16,7 @@ from rich.progress import Progress
 from demo.airflow import Airflow
 from demo.airflow_client import AirflowClient, DagRun, TaskInstance
 from demo.console import console, run
-from demo.damage import delete_directory, flip_bit, leave_open
+from demo.damage import delete_directory, delete_snapshots, flip_bit, leave_open
 from demo.flights import FIRST_HALF, PARTITIONS, FlightsInput, produce_flights
 from demo.installation import REPOSITORY, Installation
 from demo.kafka import Kafka
@@ -60,12 +60,13 @@ def main() -> int:
             with summary.step("start Kafka", console):
                 kafka = Kafka(processes, installation.kafka_dir)
                 servers = kafka.start()
+            airflow = Airflow(processes, installation, servers, schedules=False)
+            airflow.begin()
             with summary.step("produce flights until June", console):
                 produced = _produce(servers, installation, limit=FIRST_HALF)
             with summary.step("apply the definition", console):
                 console.print(register(processes, installation, servers), markup=False)
             with summary.step("start Airflow", console):
-                airflow = Airflow(processes, installation, servers, schedules=False)
                 client = airflow.start()
                 client.wait_for_dags(DAGS, _PARSED_S)
                 summary.airflow = airflow.url
@@ -125,7 +126,7 @@ def _damage_stores(demo: Demo) -> None:
     with summary.step("restore", console):  # the verify DAG starts it
         restored = demo.report(demo.follow("restore", "verify__demo-verify"), RestoreReport, must_be="success")
         console.print(restore_table(restored))
-        summary.restored = sum(row.outcome == "restored" for row in restored.rows)
+        summary.restored = sum(row.outcome == "restored" and row.snapshot is None for row in restored.rows)
     with summary.step("validate", console):  # the restore DAG starts it
         run_id = "restore__verify__demo-verify"
         validated = demo.report(demo.follow("validate", run_id), ValidateReport, must_be="success")
@@ -186,6 +187,7 @@ class Demo:
         self.summary = summary
         self._client = client
         self._state_dir = installation.state_dir
+        self._archive = installation.root / "archive"
         self.application = load_definitions(DEFINITION)[APPLICATION]
 
     # -- DAG runs -------------------------------------------------------------------------------------------------
@@ -232,7 +234,7 @@ class Demo:
     # -- stores ---------------------------------------------------------------------------------------------------
 
     def damage(self, found: VerifyReport) -> dict[str, Status]:
-        """Damage the first three store partitions; return what verification is to find."""
+        """Damage the first three store partitions, and delete their snapshots; return what verification is to find."""
         first, second, third = (self._paths(partition) for partition in range(3))
         with locked(first):
             delete_directory(first.store(STORE))
@@ -242,6 +244,9 @@ class Demo:
         with locked(third):
             leave_open(third.store(STORE))
             console.print(f"  left {third.store(STORE)} open, with a row that was never committed")
+        for paths in (first, second, third):
+            deleted = delete_snapshots(self._archive, StorePartition(APPLICATION, STORE, paths.task))
+            console.print(f"  deleted the snapshots in {deleted}")
         damage = zip((first, second, third), (Status.MISSING, Status.CORRUPT, Status.UNCLEAN), strict=True)
         return {str(StorePartition(APPLICATION, STORE, paths.task)): status for paths, status in damage}
 

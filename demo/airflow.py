@@ -27,6 +27,8 @@ _COMPONENTS = {
     "triggerer": ["triggerer", "--skip-serve-logs"],
 }
 _PORT_ATTEMPTS = 3
+#: The file that says of which version the database is.
+_STAMP, _VERSION = "migrated", version("apache-airflow")
 _PRIVATE = 0o600
 _MIGRATE_S = 240
 _HEALTHY_S = 240
@@ -54,8 +56,15 @@ class Airflow:
         self._services: list[ServiceProcess] = []
         self._base = installation.environment(bootstrap_servers)
         self._home = installation.airflow_dir
+        self._migration: ServiceProcess | None = None
         self.password = ""
         self.url = ""
+
+    def begin(self) -> None:
+        """Begin to make the database, which takes a while; `start` waits for it."""
+        self._installation.create()
+        keys = self._keys()
+        self._begin_migration(self.environment(int(keys["port"]), keys))
 
     def start(self) -> AirflowClient:
         """Start all components and return a client, once Airflow says that all of them are healthy.
@@ -166,21 +175,27 @@ class Airflow:
         return keys
 
     def _migrate(self, environment: dict[str, str]) -> None:
-        """Make or upgrade the database, unless it is of this version; one that was half made is made anew."""
-        stamp, wanted = self._home / "migrated", version("apache-airflow")
-        if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
+        self._begin_migration(environment)
+        if (service := self._migration) is None:
             return
-        if not stamp.exists():
-            for path in self._home.glob("airflow.db*"):
-                path.unlink()
-        service = self._run("db-migrate", ["db", "migrate"], environment)
         try:
             wait_until(lambda: service.poll() is not None, _MIGRATE_S, "Airflow's database to be made", service)
             if service.returncode != 0:
                 wait_until(lambda: False, 0, "Airflow's database to be made", service)
         finally:
             self._processes.stop_service(service)
-        stamp.write_text(wanted, encoding="utf-8")
+            self._migration = None
+        (self._home / _STAMP).write_text(_VERSION, encoding="utf-8")
+
+    def _begin_migration(self, environment: dict[str, str]) -> None:
+        """Make or upgrade the database, unless it is of this version; one that was half made is made anew."""
+        stamp = self._home / _STAMP
+        if self._migration is not None or (stamp.exists() and stamp.read_text(encoding="utf-8") == _VERSION):
+            return
+        if not stamp.exists():
+            for path in self._home.glob("airflow.db*"):
+                path.unlink()
+        self._migration = self._run("db-migrate", ["db", "migrate"], environment)
 
     def _run(self, name: str, arguments: list[str], environment: dict[str, str]) -> ServiceProcess:
         log_path = self._installation.logs_dir / f"airflow-{name}.log"

@@ -5,15 +5,26 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from statestore.archive.layout import STORES, snapshot_name
 from statestore.formats.offsets import STATUS_CLOSED, STATUS_OPEN
 from statestore.formats.value_format import value_format
-from statestore.model import StoreFormat, TopicPartition
+from statestore.model import StoreFormat, StorePartition, TopicPartition
 from statestore.stores.rocksdb import RocksDB
 
 
 def delete_directory(store: Path) -> None:
     """Lose the store, as with a lost disk."""
     shutil.rmtree(store)
+
+
+def delete_snapshots(archive: Path, store_partition: StorePartition) -> Path:
+    """Delete all snapshots of a store partition, so that only its changelog has it; return their directory."""
+    application, store, task = store_partition
+    (directory,) = archive.glob(f"{STORES}/*/{application}/{store}/{task}")
+    for path in directory.iterdir():
+        if snapshot_name(path.name) is not None:
+            path.unlink()
+    return directory
 
 
 def flip_bit(store: Path) -> Path:

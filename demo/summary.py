@@ -23,6 +23,8 @@ class Summary(BaseModel):
     ----------
     filled
         Store partitions with rows, before the machine is lost.
+    restored
+        The damaged ones that were restored from their changelogs.
     lost
         Store partitions that were missing then.
     from_snapshots
@@ -147,7 +149,7 @@ def summary_table(summary: Summary, root: Path) -> Table:
         "working sessions": f"{summary.sessions:,}",
         "airports and hours with departures": f"{summary.departure_hours:,}",
         "store partitions": summary.stores,
-        "damaged / found / restored": f"{summary.damaged} / {summary.found} / {summary.restored}",
+        "damaged / found / restored from changelogs": f"{summary.damaged} / {summary.found} / {summary.restored}",
         "validated": summary.validated,
         "lost with the machine / restored from snapshots": f"{summary.lost} / {summary.from_snapshots}",
         "records replayed after the snapshots": f"{summary.replayed:,}",

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
+from statestore.clock import exact_duration
 from statestore.definitions.aggregation import AggregationDefinition
 from statestore.definitions.application import ApplicationDefinition
 from statestore.definitions.store import StoreDefinition
@@ -324,8 +325,13 @@ def _moves(was: _Home, now: _Home, before: Mapping[str, int], partitions: Mappin
 def _different(names: Iterable[str], old: Iterable[object], new: Iterable[object]) -> Iterator[str]:
     for name, before, after in zip(names, old, new, strict=True):
         if before != after:
-            yield f"{name}: {_shown(before)} -> {_shown(after)}"
+            yield f"{name}: {shown(name, before)} -> {shown(name, after)}"
 
 
-def _shown(value: object) -> str:
+def shown(name: str, value: object) -> str:
+    """Return the value of a field as text; milliseconds as a duration."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if isinstance(value, int) and name.endswith("_ms"):
+        return exact_duration(value)
     return "-" if value is None else str(value)

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from statestore.definitions.application import ApplicationDefinition
 from statestore.metastore.catalogue import Catalogue, Rebuild
 from statestore.metastore.commands import PutApplication, stamped
-from statestore.metastore.evolution import require_readable
+from statestore.metastore.evolution import require_readable, shown
 from statestore.metastore.ownership import OwnedTopics
 
 #: Lists whose items have a name, and the field that it is in.
@@ -33,7 +33,7 @@ class Change(NamedTuple):
     after: JsonValue
 
     def __str__(self) -> str:
-        return f"{self.path}: {_shown(self.before)} -> {_shown(self.after)}"
+        return f"{self.path}: {shown(self.path, self.before)} -> {shown(self.path, self.after)}"
 
 
 class Step(NamedTuple):
@@ -61,7 +61,7 @@ class Step(NamedTuple):
         given = dict(_flat("", self.command.definition.model_dump(mode="json", exclude_defaults=True)))
         for change in self.changes:
             if change.path in given or change.path.startswith("partitions."):
-                yield f"{change.path}: {_shown(change.after)}"
+                yield f"{change.path}: {shown(change.path, change.after)}"
 
 
 class Plan(NamedTuple):
@@ -180,9 +180,3 @@ def _orders(old: ApplicationDefinition | None, new: ApplicationDefinition) -> It
         before, after = ([getattr(item, name) for item in getattr(one, path)] for one in (old, new))
         if before != after and sorted(before) == sorted(after):
             yield Change(path, before, after)
-
-
-def _shown(value: JsonValue) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return "-" if value is None else str(value)

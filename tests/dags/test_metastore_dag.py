@@ -74,7 +74,7 @@ def test_a_definition_is_created_changed_and_left_as_it_is(service):
     service.run(service.yaml(commit_interval_ms="77"))
     assert service.headline().startswith("changed by command 3, ")
     (row,) = service.rows("apply")
-    assert row["changes"] == ["commit_interval_ms: 1000 -> 77"]
+    assert row["changes"] == ["commit_interval_ms: 1s -> 77 ms"]
     assert service.metastore.view().catalogue.entry(service.name).definition.commit_interval_ms == 77
 
     pin = service.metastore.view().pin

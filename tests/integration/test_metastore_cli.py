@@ -61,7 +61,7 @@ def test_a_change_is_shown_field_by_field_and_the_same_again_logs_nothing(comman
     assert {
         f"~ change {definition.name}",
         "stores.counts.owner: - -> data-team",
-        "commit_interval_ms: 1000 -> 500",
+        "commit_interval_ms: 1s -> 0.5s",
         "0 to create, 1 to change, 0 unchanged",
     } < set(lines(ran.out))
     end = command.log_end

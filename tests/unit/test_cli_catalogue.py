@@ -58,7 +58,7 @@ def test_history_says_what_each_command_changed() -> None:
     assert [row.offset for row in rows] == [0, 2, 4, 6]
     assert rows[0][1:] == ("1970-01-01 00:00:00Z", "me@host", "app", "created")
     assert rows[1].what == "recorded 1 topic"
-    assert "commit_interval_ms: 1000 -> 500" in rows[2].what
+    assert "commit_interval_ms: 1s -> 0.5s" in rows[2].what
     assert "stores.more.owner: - -> [red]data-team" in rows[2].what
     assert rows[3].what == "dropped store more"
 
@@ -78,7 +78,7 @@ def test_a_plan_is_shown_sign_by_sign_and_counted() -> None:
     other = ApplicationDefinition(name="other", input_topic="in", processor="a:b", stores=(COUNTS,))
     plan = make_plan(catalogue, [(defined(COUNTS, commit_interval_ms=500), {"in": 2}), (other, {"in": 2})])
     lines = plan_text(plan).plain.splitlines()
-    assert lines[:2] == ["~ change app", "    commit_interval_ms: 1000 -> 500"]
+    assert lines[:2] == ["~ change app", "    commit_interval_ms: 1s -> 0.5s"]
     assert lines[2] == "+ create other"
     assert lines[-1] == "1 to create, 1 to change, 0 unchanged"
     assert plan_content(plan)[0] == {

@@ -87,8 +87,8 @@ def test_expected_partitions_of_a_store_are_compared_with_the_topic_that_its_tas
     ("before", "now", "change"),
     [
         ("s", WINDOW, r"stores\.s\.kind: key-value -> window"),
-        (WINDOW, {**WINDOW, "window_size_ms": 2_000}, r"stores\.s\.window_size_ms: 1000 -> 2000"),
-        (WINDOW, {**WINDOW, "retention_ms": 10_000}, r"stores\.s\.retention_ms: 9000 -> 10000"),
+        (WINDOW, {**WINDOW, "window_size_ms": 2_000}, r"stores\.s\.window_size_ms: 1s -> 2s"),
+        (WINDOW, {**WINDOW, "retention_ms": 10_000}, r"stores\.s\.retention_ms: 9s -> 10s"),
         (WINDOW, {**WINDOW, "retain_duplicates": True}, r"stores\.s\.retain_duplicates: False -> True"),
         ("s", {"name": "s", "format": "plain"}, r"stores\.s\.format: timestamped -> plain, which has no place"),
     ],
@@ -105,8 +105,8 @@ def test_a_store_that_would_have_to_be_rebuilt_is_refused_with_path_and_values(b
         ("spent", {"group_by": "shop:city"}, r"stores\.spent\.subtopology: 0 -> 1, other tasks"),
         ("by-city", {"group_by": None}, r"stores\.by-city\.subtopology: 1 -> 0, .*stores\.visits\.subtopology: 2 -> 1"),
         ("by-city", {"group_by": "shop:town"}, r"stores\.by-city\.group_by: shop:city -> shop:town"),
-        ("by-city", {"windows": {"size_ms": 60_000, "advance_ms": 6_000}}, r"windows\.advance_ms: 60000 -> 6000"),
-        ("visits", {"sessions": {"gap_ms": 900}}, r"stores\.visits\.sessions\.gap_ms: 1000 -> 900"),
+        ("by-city", {"windows": {"size_ms": 60_000, "advance_ms": 6_000}}, r"windows\.advance_ms: 1m -> 6s"),
+        ("visits", {"sessions": {"gap_ms": 900}}, r"stores\.visits\.sessions\.gap_ms: 1s -> 0.9s"),
         ("visits", {"partitions": 3}, r"stores\.visits\.partitions: its tasks read 2, and would read 3"),
     ],
 )

@@ -37,7 +37,7 @@ def test_of_a_new_application_every_field_is_shown_that_is_not_empty():
         "stores.s.key_serde: - -> bytes",
         "stores.s.value_serde: - -> bytes",
         "stores.s.owner: - -> me",
-        "commit_interval_ms: - -> 1000",
+        "commit_interval_ms: - -> 1s",
         "uncommitted_max_bytes: - -> 67108864",
     ]
 
@@ -63,9 +63,9 @@ def test_equal_definitions_have_no_difference():
                 commit_interval_ms=50,
             ),
             [
-                "aggregations.c.sessions.grace_ms: 0 -> 1",
-                "stores.c.retention_ms: 5 -> 6",
-                "commit_interval_ms: 1000 -> 50",
+                "aggregations.c.sessions.grace_ms: 0 ms -> 1 ms",
+                "stores.c.retention_ms: 5 ms -> 6 ms",
+                "commit_interval_ms: 1s -> 50 ms",
             ],
         ),
     ],

@@ -13,7 +13,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -30,7 +30,7 @@ from statestore.verification.history import read_history
 from statestore.verification.live.pace import Pace
 
 KEYS, PARTITIONS = (10_000, 4) if SMALL else (200_000, 4)
-SATURATED, HALF = (50_000, 20_000) if SMALL else (2_000_000, 1_000_000)
+SATURATED, HALF = (50_000, 20_000) if SMALL else (4_000_000, 2_000_000)
 ROUNDS = 1 if SMALL else 3
 COMMIT_MS = 100
 #: MB/s of `--rate`.
@@ -49,8 +49,10 @@ _HARMLESS = {Status.PROVEN, Status.IN_USE, Status.EMPTY, Status.UNCONFIRMED, Sta
 
 
 @contextmanager
-def verifying(processes: Processes, run: CountingRun, options: Sequence[str], scratch: Path) -> Iterator[None]:
-    """Verify the stores of a run repeatedly in the block; afterwards, check what was found, and print how often."""
+def verifying(
+    processes: Processes, run: CountingRun, options: Sequence[str], scratch: Path, proven: list[str]
+) -> Iterator[None]:
+    """Verify the stores of a run repeatedly in the block; afterwards, print how often, and refuse an alarm."""
     with tempfile.TemporaryDirectory(dir=scratch) as directory:
         argv = [
             *(sys.executable, "-m", "statestore.cli", "verify", "--live", "--depth", "deep", "--every", "10ms"),
@@ -64,9 +66,10 @@ def verifying(processes: Processes, run: CountingRun, options: Sequence[str], sc
         finally:
             processes.stop_service(service)
         found = read_history(Path(directory))["status"].to_pylist()
-    if (not SMALL and Status.PROVEN not in found) or not _HARMLESS.issuperset(found):
-        raise ServiceError(f"no store was proven, or one raised an alarm: {sorted({*found})}")
+    if not _HARMLESS.issuperset(found):
+        raise ServiceError(f"a store raised an alarm: {sorted({*found})}")
     print(f"{len(found)} verifications of a store partition, {found.count(Status.PROVEN)} proven", flush=True)
+    proven += [status for status in found if status == Status.PROVEN]
 
 
 @contextmanager
@@ -87,11 +90,12 @@ def feeding(run: CountingRun, records_per_s: float) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Measuring:
-    """Runs of the application, each with another state directory and changelog."""
+    """Runs of the application, each with another state directory and changelog; `proven`: stores that were, so far."""
 
     processes: Processes
     scratch: Path
     application: CountingSystem
+    proven: list[str] = field(default_factory=list)
 
     def saturated(self, name: str, counted: Input) -> float:
         """Return the records/s of an application whose input was there before."""
@@ -112,7 +116,7 @@ class Measuring:
             def command(run: CountingRun) -> Command:
                 meanwhile.enter_context(feed(run))
                 if options is not None:
-                    meanwhile.enter_context(verifying(self.processes, run, options, self.scratch))
+                    meanwhile.enter_context(verifying(self.processes, run, options, self.scratch, self.proven))
                 return self.application.command(run)
 
             return rate(
@@ -140,7 +144,11 @@ def run(asked: Asked) -> list[Result]:
             return results
         counted = produce_input(servers, "half", PARTITIONS, HALF, KEYS)
         work = {name: partial(measuring.fed, name, counted, capacity / 2) for name in systems if name != _WITH_RATE}
-        return results + measure([Case(_HALF_CASE, "records/s", work)], rounds)
+        results += measure([Case(_HALF_CASE, "records/s", work)], rounds)
+        # Which runs meet rows on disk is chance: a memtable must have been written.
+        if not SMALL and not measuring.proven:
+            raise ServiceError("no store was proven, expected some; choose more records")
+        return results
 
 
 if __name__ == "__main__":

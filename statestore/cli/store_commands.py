@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -85,8 +86,13 @@ def partitions(
 def verify(
     request: VerifyRequest,
     asked: PartitionSelection,
-    parallel: options.Parallel,
     names: options.Names = None,
+    parallel: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Number of parallel processes. Default: all cores; with --live, one.", show_default=False
+        ),
+    ] = None,
     run_bytes: options.RunBytes = options.RUN_BYTES,
     archive: options.ArchiveIfAny = None,
     archive_timeout_s: options.ArchiveTimeout = 60.0,
@@ -103,15 +109,21 @@ def verify(
     json: options.Json = None,
 ) -> None:
     """Verify store partitions against their changelogs. Changes nothing, even while their application runs."""
+    from contextlib import nullcontext
     from functools import partial
 
-    how = _HowToVerify(parallel, run_bytes, archive, archive_timeout_s, json)
-    once = partial(_verify_once, request, asked.naming(names or ()), how)
-    if every is None:
-        raise typer.Exit(once())
-    from statestore.cli.repeated_runs import run_every
+    from statestore.verification.live.pace import lowest_priority
 
-    run_every(every, once)
+    processes = parallel or (1 if request.live else os.cpu_count() or 1)
+    how = _HowToVerify(processes, run_bytes, archive, archive_timeout_s, json)
+    once = partial(_verify_once, request, asked.naming(names or ()), how)
+    # Processes that do a part of the work, and what is around it, are to take nothing from the application, either.
+    with lowest_priority() if request.live else nullcontext():
+        if every is None:
+            raise typer.Exit(once())
+        from statestore.cli.repeated_runs import run_every
+
+        run_every(every, once)
 
 
 class _HowToVerify(NamedTuple):

@@ -256,7 +256,7 @@ def test_a_store_in_use_is_verified_without_its_lock(
         assert (ran.code, "IN_USE" in ran.out) == (0, True)
         ran = run("verify", "--partition", "0", "--live", "--depth", "deep", "--rate", "50", "--confirm-within-s", "0")
         assert (ran.code, "PROVEN" in ran.out) == (0, True)
-    assert lowered == [True] * 2  # for the locked store, and for the one with --live
+    assert lowered == [True] * 3  # for the locked store, and for the one with --live: its process, and its work
     ran = run("verify", "--live", "--depth", "deep", "--sample", "0.5")
     assert (ran.code, "leave it out" in ran.err) == (2, True)
 

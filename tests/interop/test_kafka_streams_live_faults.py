@@ -158,13 +158,7 @@ EVENTS = {
 }
 
 
-#: The offsets of transactional stores whose task moves are not checked yet.
-CASES = [
-    (column, event)
-    for column in COLUMNS
-    for event in EVENTS
-    if column.version == KAFKA_VERSION or "rebalance" not in event
-]
+CASES = [(column, event) for column in COLUMNS for event in EVENTS]
 
 
 @pytest.mark.long

@@ -47,9 +47,11 @@ class Pace:
 
 
 def use_lowest_priority() -> None:
-    """Give this process the lowest CPU priority and the idle I/O class, as far as the system allows it."""
+    """Give this thread, and those that it starts, the lowest CPU and I/O priority that the system allows."""
     with suppress(OSError):
         os.nice(_LOWEST_NICE)
+    # By `nice` alone, an application that wakes up still waits for the end of a slice of some milliseconds.
+    _set_policy("SCHED_IDLE")
     _set_io_class(_IDLE)
 
 
@@ -62,9 +64,15 @@ def lowest_priority() -> Iterator[None]:
         yield
     finally:
         if before != _LOWEST_NICE:  # else the whole process has it
+            _set_policy("SCHED_OTHER")
             with suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, 0, before)
                 _set_io_class(_DEFAULT)
+
+
+def _set_policy(name: str) -> None:
+    with suppress(OSError, AttributeError):  # other systems lack them
+        os.sched_setscheduler(0, getattr(os, name), os.sched_param(0))
 
 
 def _set_io_class(value: int) -> None:

@@ -59,6 +59,7 @@ COMMON = frozenset(
 #: What an environment may say otherwise: settings of jobs, and those that only DAGs have.
 OWN = (
     frozenset(f"STATESTORE_{name.upper()}" for name in Settings.model_fields)
+    | {"STATESTORE_SCHEMA_REGISTRY_URL", "STATESTORE_SCHEMA_REGISTRY_CONFIG"}
     | {KAFKA_CONFIG, "STATESTORE_KAFKA_CONN_ID", "STATESTORE_ARCHIVE_CONFIG", "STATESTORE_ARCHIVE_CONNECTION"}
     | {
         f"STATESTORE_{name}_SCHEDULE"

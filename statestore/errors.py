@@ -49,6 +49,10 @@ class ArchiveUnavailableError(RetryError):
     """Object storage did not answer within the deadline, or answered with a server error."""
 
 
+class SchemaRegistryUnavailableError(RetryError):
+    """The Schema Registry did not answer within the deadline, or refused access. No row was shown wrongly."""
+
+
 class LockedError(RetryError):
     """Another process holds the lock of the application or of the task."""
 

@@ -18,6 +18,7 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
     "validate": ("pyspark", "great_expectations", "matplotlib"),
     "airflow": ("airflow", "airflow.providers.apache.spark"),
     "evidence": ("cryptography",),
+    "schema": ("fastavro", "httpx2", "authlib", "jsonschema", "google.protobuf"),
     "metrics": ("opentelemetry.sdk.metrics", "opentelemetry.exporter.otlp.proto.http"),
 }
 

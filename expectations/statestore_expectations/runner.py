@@ -36,7 +36,7 @@ from statestore_expectations import partitioner
 from statestore_expectations.data_docs import SITE, context_of
 from statestore_expectations.outcomes import failed_rows_of, why_not_evaluated
 from statestore_expectations.parameters import measured, with_derived
-from statestore_expectations.suites import bound, title, value_schema_of
+from statestore_expectations.suites import bound, registry_serde_of, title, value_schema_of
 from statestore_expectations.verdict import Verdict
 from statestore_expectations.views import (
     CHANGELOG_VIEW,
@@ -98,7 +98,8 @@ def validate_store(
             comparison = compared(store_frame, log_frame).persist(StorageLevel.DISK_ONLY)
             views.callback(comparison.unpersist)
         times = _stream_times(log_tells.stream_time, known.get("stream_time"))
-        store = with_readable(store_frame, value_schema_of(suite)).withColumn("stream_time", times)
+        store = with_readable(store_frame, value_schema_of(suite), registry_serde_of(suite))
+        store = store.withColumn("stream_time", times)
         named = {STORE_VIEW: store, CHANGELOG_VIEW: log_frame, COMPARISON_VIEW: comparison}
         views.enter_context(shown(spark, named))
         partitioner.register(spark)

@@ -21,6 +21,7 @@ from great_expectations.expectations.expectation_configuration import Expectatio
 from statestore.definitions.store import StoreDefinition
 from statestore.errors import InputError
 from statestore.packages import files_of
+from statestore.schemas.serdes import REGISTRY_SERDES
 from statestore_expectations.custom import Bindable, ExpectStoreValuesToParse
 from statestore_expectations.parameters import PARAMETERS, named
 
@@ -66,6 +67,8 @@ def load_suite(name: str, files: Iterable[str], directory: Path = SUITES) -> Exp
         raise InputError(f"suite {name}: {len(expectations)} expectations were read, {len(suite.expectations)} remain")
     if len(schemas := _value_schemas(suite)) > 1:
         raise InputError(f"suite {name}: a store's values have one value_schema, found {' and '.join(sorted(schemas))}")
+    if len(serdes := _registry_serdes(suite)) > 1:
+        raise InputError(f"suite {name}: a store's values have one serde, found {' and '.join(sorted(serdes))}")
     return suite
 
 
@@ -87,6 +90,11 @@ def value_schema_of(suite: ExpectationSuite) -> str | None:
     return next(iter(_value_schemas(suite)), None)
 
 
+def registry_serde_of(suite: ExpectationSuite) -> str | None:
+    """Return the serde of a Schema Registry by which a suite reads values, if it does."""
+    return next(iter(_registry_serdes(suite)), None)
+
+
 def bound(suite: ExpectationSuite, parameters: Mapping[str, int]) -> tuple[ExpectationSuite, str]:
     """Fill parameters into the SQL of a suite; a text says which expectations cannot be evaluated, and why.
 
@@ -105,8 +113,15 @@ def bound(suite: ExpectationSuite, parameters: Mapping[str, int]) -> tuple[Expec
 
 
 def _value_schemas(suite: ExpectationSuite) -> set[str]:
-    parsed = [one for one in suite.expectations if isinstance(one, ExpectStoreValuesToParse)]
-    return {one.value_schema for one in parsed if one.value_schema is not None}
+    return {one.value_schema for one in _parsed(suite) if one.value_schema is not None}
+
+
+def _registry_serdes(suite: ExpectationSuite) -> set[str]:
+    return {one.serde for one in _parsed(suite) if one.serde in REGISTRY_SERDES}
+
+
+def _parsed(suite: ExpectationSuite) -> Iterator[ExpectStoreValuesToParse]:
+    return (one for one in suite.expectations if isinstance(one, ExpectStoreValuesToParse))
 
 
 def _named_in(expectation: Expectation) -> Iterator[str]:

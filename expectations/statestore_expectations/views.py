@@ -6,11 +6,16 @@ start, in a session store the session's start and end, in a versioned store the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+
+from statestore.schemas.serdes import VALUE_HEADER, load_decoder, registry_url, with_schema_id
 
 #: The names under which suites find the store's rows (also `{batch}`), the changelog's, and both side by side.
 STORE_VIEW, CHANGELOG_VIEW, COMPARISON_VIEW = "store", "changelog", "comparison"
@@ -23,7 +28,7 @@ _OCCURRENCE = "occurrence"
 #: A field of `value_json`: the text of a value that does not have the schema.
 UNPARSABLE = "_unparsable"
 #: Columns by which rules read keys and values.
-READABLE = ("key_text", "value_text", "key_int64", "value_int64", "value_variant", "value_json")
+READABLE = ("key_text", "value_text", "key_int64", "value_int64", "value_variant", "value_json", "value_reason")
 _WRAPPED = "value_wrapped"
 _NOT_SHOWN = ("value_variant", "value_json", "stream_time", _WRAPPED)
 #: Whether a value is JSON. Spark's parser ignores what follows a value; what is one within an object, and also within
@@ -93,13 +98,16 @@ def _same(name: str, *, nullable: bool) -> Column:
     return one.eqNullSafe(other) if nullable else one == other
 
 
-def with_readable(frame: DataFrame, value_schema: str | None = None) -> DataFrame:
+def with_readable(frame: DataFrame, value_schema: str | None = None, registry_serde: str | None = None) -> DataFrame:
     """Add what rules about keys and values are written with; what is not used costs nothing.
 
     Parameters
     ----------
     value_schema
         Fields of JSON values (DDL), if there are such.
+    registry_serde
+        Serde of the values, if their schemas are in a Schema Registry: `value_text` is then the decoded value as JSON,
+        and `value_reason` says why a value cannot be decoded.
 
     Returns
     -------
@@ -114,6 +122,10 @@ def with_readable(frame: DataFrame, value_schema: str | None = None) -> DataFram
         f"{name}_int64": F.when(F.octet_length(name) == 8, F.conv(F.hex(name), 16, -10).cast("long"))
         for name in ("key", "value")
     }
+    if registry_serde is not None:
+        headers = F.col("headers") if "headers" in frame.columns else F.lit(None).cast("array<struct<key:string>>")
+        found = _of_registry(registry_serde, registry_url())(F.col("value"), headers)
+        texts |= {"value_text": found["text"], "value_reason": found["reason"]}
     frame = frame.withColumns(texts | numbers).withColumns(
         {
             "value_variant": F.try_parse_json("value_text"),
@@ -124,6 +136,27 @@ def with_readable(frame: DataFrame, value_schema: str | None = None) -> DataFram
         return frame
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": UNPARSABLE}
     return frame.withColumn("value_json", F.from_json("value_text", f"{value_schema}, {UNPARSABLE} STRING", options))
+
+
+def _of_registry(serde: str, url: str) -> Callable[..., Column]:
+    """Return a function of values and their headers: values as JSON text, or why they cannot be decoded."""
+
+    def decoded(values: pa.Array, headers: pa.Array) -> pa.Array:
+        decode = load_decoder(serde, url)
+        rows: list[dict[str, str | None] | None] = []
+        for raw, carried in zip(values.to_pylist(), headers.to_pylist(), strict=True):
+            if raw is None:
+                rows.append(None)
+                continue
+            data = with_schema_id(raw, ((one["key"], one["value"]) for one in carried or ()), VALUE_HEADER)
+            try:
+                rows.append({"text": json.dumps(decode(data), ensure_ascii=False), "reason": None})
+            except ValueError as error:
+                rows.append({"text": None, "reason": str(error)})
+        return pa.array(rows, pa.struct([("text", pa.string()), ("reason", pa.string())]))
+
+    made: Callable[..., Column] = arrow_udf(decoded, "text STRING, reason STRING", ArrowUDFType.SCALAR)
+    return made
 
 
 def type_of(*path: str) -> str:

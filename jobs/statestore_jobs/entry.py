@@ -41,6 +41,7 @@ from statestore.requests.arguments import add_arguments, from_namespace
 from statestore.requests.process import ProcessRequest
 from statestore.requests.request import Request
 from statestore.requests.restore import RestoreRequest
+from statestore.schemas import serdes as schemas
 from statestore_jobs import python_daemon
 
 Definitions = dict[str, ApplicationDefinition]
@@ -211,7 +212,7 @@ def spark_session(name: str) -> SparkSession:
     """Return the session of this job; the master comes from spark-submit."""
     builder = SparkSession.builder.appName(f"statestore-{name}")
     SparkContext._ensure_initialized()  # else SparkConf would know nothing of what spark-submit was told
-    for variable in (KAFKA_CONFIG, ARCHIVE_CONFIG):
+    for variable in (KAFKA_CONFIG, ARCHIVE_CONFIG, schemas.CONFIG):
         on_executors = f"spark.executorEnv.{variable}"
         if (path := os.environ.get(variable)) and not SparkConf().contains(on_executors):
             # Where the file is, never what is in it: Spark shows its configuration to everybody.

@@ -85,7 +85,8 @@ def read(
     key_serde: Annotated[
         str | None,
         typer.Option(
-            help="bytes (in hex), utf8, int64, json, or module:attribute. Default: the definition's, or utf8.",
+            help="bytes (in hex), utf8, int32, int64, double, json, delimited, avro, protobuf, json-schema, or "
+            "module:attribute. Default: the definition's, or utf8.",
             show_default=False,
         ),
     ] = None,
@@ -102,6 +103,7 @@ def read(
     from statestore.cli.selection import choose
     from statestore.cli.store_rows import Serdes, history_from, read_rows
     from statestore.cli.tables import table
+    from statestore.schemas.serdes import REGISTRY_SERDES, load_decoder
     from statestore.statedir.lock import locked
 
     options.require_writable(json=json)
@@ -132,6 +134,8 @@ def read(
             key_serde or (spec.store.key_serde if spec.owned else "utf8"),
             value_serde or (spec.store.value_serde if spec.owned else "bytes"),
         )
+        for serde in {*serdes} & {*REGISTRY_SERDES}:
+            load_decoder(serde)  # without a registry, every row would be undecodable
         rows = row_range(spec.store.store_kind, (key, key_from, key_to), (times.first, times.end), serdes.key)
         with locked(spec.paths, spec.lock_wait_s, reading=True):
             if times.as_of is not None and times.as_of < (oldest_ms := history_from(spec)):
@@ -171,7 +175,7 @@ def read(
     if undecoded:
         print(
             f"statestore: {len(undecoded)} rows have a key or a value that its serde cannot decode: its bytes are "
-            f"shown in hexadecimal. {serdes.advice}",
+            f"shown in hexadecimal. The first: {undecoded[0].reason}. {serdes.advice}",
             file=sys.stderr,
         )
     output.write_content(json, {"key": key, "more": more, "rows": [row.content() for row in found]})

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from statestore.cli.values import decoded
+from statestore.cli.values import json_value
 from statestore.definitions.fields import SerdeName
 from statestore.definitions.store import StoreDefinition
 from statestore.discovery.opening import Opened, Wanted, close_all, open_databases
@@ -20,6 +20,7 @@ from statestore.formats.timestamped_value import UNKNOWN_TIMESTAMP
 from statestore.formats.value_format import DEFAULT_COLUMN_FAMILY
 from statestore.kinds.kind import by_form
 from statestore.partition.spec import StorePartitionSpec
+from statestore.schemas.serdes import KEY_HEADER, REGISTRY_SERDES, VALUE_HEADER, with_schema_id
 from statestore.stores.abilities import NO_STREAM_TIME
 from statestore.stores.open import opened
 from statestore.stores.serdes import load_serde
@@ -44,6 +45,8 @@ class Row(NamedTuple):
     numbers
         What tells rows of a key apart, by name, such as `window_start` (ms). Of a version: from when until before when
         it is valid; `valid_to` is None if it still is.
+    reason
+        Why the key or the value cannot be decoded; None if both are.
     """
 
     application: str
@@ -56,6 +59,7 @@ class Row(NamedTuple):
     timestamp: int | None
     headers: tuple[tuple[str, str | None], ...] | None
     numbers: dict[str, int | None]
+    reason: str | None = None
 
     @property
     def label(self) -> str:
@@ -207,12 +211,18 @@ def _row(
 ) -> Row:
     shown = None if headers is None else tuple((name, None if raw is None else raw.hex()) for name, raw in headers)
     where = (spec.application, spec.store.name, str(spec.task))
-    return Row(*where, *_decoded(key, serdes.key), *_decoded(value, serdes.value), timestamp, shown, {**numbers})
+    of_key, key_reason = _decoded(key, serdes.key, headers, KEY_HEADER)
+    of_value, value_reason = _decoded(value, serdes.value, headers, VALUE_HEADER)
+    reasons = [f"{what}: {why}" for what, why in (("key", key_reason), ("value", value_reason)) if why is not None]
+    return Row(*where, *of_key, *of_value, timestamp, shown, {**numbers}, "; ".join(reasons) or None)
 
 
-def _decoded(raw: bytes, serde: SerdeName) -> tuple[Any, str | None]:
-    """Return a key or value; or None, and its bytes in hexadecimal, if it is not of its serde."""
+def _decoded(
+    raw: bytes, serde: SerdeName, headers: Sequence[tuple[str, bytes | None]] | None, id_header: str
+) -> tuple[tuple[Any, str | None], str | None]:
+    """Return a key or value; or None and its bytes in hexadecimal, and the reason, if it is not of its serde."""
     try:
-        return decoded(raw, serde), None
-    except InputError:
-        return None, raw.hex()
+        data = with_schema_id(raw, headers or (), id_header) if serde in REGISTRY_SERDES else raw
+        return (json_value(data, serde), None), None
+    except (TypeError, ValueError, InputError) as error:
+        return (None, raw.hex()), str(error)

@@ -7,11 +7,11 @@ from typing import Any
 
 from statestore.definitions.fields import SerdeName
 from statestore.errors import InputError
-from statestore.stores.serdes import load_serde
+from statestore.stores.serdes import key_of_text, load_serde
 
 
 def key_bytes(text: str, serde: SerdeName) -> bytes:
-    """Read a key as its serde has it: `bytes` in hexadecimal digits, `int64` as a number, `json` as JSON, else text.
+    """Read a key as its serde has it; see `key_of_text`.
 
     Raises
     ------
@@ -19,17 +19,9 @@ def key_bytes(text: str, serde: SerdeName) -> bytes:
         If the text is no such key.
     """
     try:
-        value: Any = text
-        if serde == "bytes":
-            value = bytes.fromhex(text)
-        elif serde == "int64":
-            value = int(text)
-        elif serde == "json":
-            value = json.loads(text)
-        return load_serde(serde).serialize(value)
-    except (TypeError, ValueError, RecursionError) as error:
-        expected = {"bytes": "hexadecimal digits", "int64": "a number of 64 bits", "json": "JSON"}.get(serde, "text")
-        raise InputError(f"key {text!r} is not {expected}, as --key-serde {serde} requires: {error}") from error
+        return key_of_text(text, serde, "--key-serde")
+    except ValueError as error:
+        raise InputError(f"key {error}") from error
 
 
 def decoded(raw: bytes, serde: SerdeName) -> Any:
@@ -40,12 +32,17 @@ def decoded(raw: bytes, serde: SerdeName) -> Any:
     InputError
         If the serde cannot decode it.
     """
-    if serde == "bytes":
-        return raw.hex()
     try:
-        value = load_serde(serde).deserialize(raw)
+        return json_value(raw, serde)
     except (TypeError, ValueError) as error:
         raise InputError(f"--value-serde {serde} cannot decode a value of {len(raw)} bytes: {error}") from error
+
+
+def json_value(raw: bytes, serde: SerdeName) -> Any:
+    """Return what `decoded` does; if the serde cannot decode it, its own TypeError or ValueError is raised."""
+    if serde == "bytes":
+        return raw.hex()
+    value = load_serde(serde).deserialize(raw)
     try:
         json.dumps(value, ensure_ascii=False).encode()  # fails for an unpaired surrogate, too
     except (TypeError, ValueError, RecursionError):

@@ -68,7 +68,10 @@ KindName = Annotated[str, AfterValidator(_check_kind)]
 Guarantee = Literal["exactly_once_v2", "at_least_once"]
 
 #: How a key or value of a store is turned into bytes; a reference names a `Serde` of the user's own.
-SerdeName = Literal["bytes", "utf8", "int64", "json"] | Reference
+SerdeName = (
+    Literal["bytes", "utf8", "int32", "int64", "double", "json", "delimited", "avro", "protobuf", "json-schema"]
+    | Reference
+)
 
 #: Values of Kafka Streams' `default.dsl.store`; `txn_rocksDB` is RocksDB with transactions (KIP-844).
 Engine = Literal["rocksDB", "in_memory", "txn_rocksDB"]

@@ -17,13 +17,14 @@ from statestore.metastore.definition_files import parse_definitions
 from tests.documents import DOCS, DOCUMENTS, ROOT, blocks, name, text_of, to_run
 
 pytestmark = pytest.mark.documents
-#: What a test runs: languages by document, or by document and heading. For bash these are test_tutorial.py and
-#: test_documented_commands.py in tests/integration, tests/faults/test_airflow_parts.py, and for Kafka Streams
-#: tests/interop/test_kafka_streams_guide.py.
+#: What a test runs: languages by document, or by document and heading. For bash these are test_tutorial.py,
+#: test_documented_commands.py and test_documented_schemas.py in tests/integration, tests/faults/test_airflow_parts.py,
+#: and for Kafka Streams tests/interop/test_kafka_streams_guide.py.
 RUN = {
     "docs/command.md#Applications with a definition": {"bash"},
     "docs/kafka-streams.md": {"bash", "python"},
     "docs/restoring.md": {"bash"},
+    "docs/schemas.md": {"bash"},
     "README.md": {"python", "yaml"},
     "docs/operations.md#With the REST API": {"bash"},
     "docs/processing.md": {"python", "yaml"},

@@ -10,13 +10,14 @@ from great_expectations.compatibility import pydantic
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StringType, StructType
 
+from statestore.schemas.serdes import REGISTRY_SERDES
 from statestore_expectations.custom.rows import RowsExpectation, Rule
 from statestore_expectations.views import IS_JSON, UNPARSABLE, type_of
 
 _PLAIN = {
     "utf8": "value_text IS NOT NULL",
     "int64": "value_int64 IS NOT NULL",
-    "json": IS_JSON,
+    **dict.fromkeys(("json", *REGISTRY_SERDES), IS_JSON),  # a registry serde is decoded to JSON text
 }
 
 
@@ -26,24 +27,26 @@ class ExpectStoreValuesToParse(RowsExpectation):
     Parameters
     ----------
     serde
-        `utf8`, `int64` (eight bytes) or `json`.
+        `utf8`, `int64` (eight bytes), `json`, or `avro`, `protobuf`, or `json-schema` of a Schema Registry.
     value_schema
-        Of JSON: the fields of an object, as a DDL such as `flights BIGINT NOT NULL, last_airport STRING`. A field that
-        is not `NOT NULL` may be null or absent, and there may be fields that are not named. Whole numbers must be
-        written as such, within their type; elements of arrays of strings may be of any type. With a schema, the rules
-        of the suite can name the fields: `value_json.flights`.
+        Fields of an object (JSON, or a serde of a Schema Registry), as a DDL such as `flights BIGINT NOT NULL,
+        last_airport STRING`. A field that is not `NOT NULL` may be null or absent, and there may be fields that are not
+        named. Whole numbers must be written as such, within their type; elements of arrays of strings may be of any
+        type. With a schema, the rules of the suite can name the fields: `value_json.flights`.
     mostly
         Share of the rows that has to pass: 1 if not said.
     """
 
     success_keys: ClassVar[tuple[str, ...]] = ("serde", "value_schema", "mostly")
-    serde: Literal["utf8", "int64", "json"]
+    serde: Literal["utf8", "int64", "json", "avro", "protobuf", "json-schema"]
     value_schema: str | None = None
 
     @pydantic.validator("value_schema")
     def _only_json_has_a_schema(cls, value_schema: str | None, values: dict[str, object]) -> str | None:
-        if value_schema is not None and values.get("serde") != "json":
-            raise ValueError(f"value_schema is for serde json, found serde {values.get('serde')}")
+        if value_schema is not None and values.get("serde") not in ("json", *REGISTRY_SERDES):
+            raise ValueError(
+                f"value_schema is for serde json, {', '.join(REGISTRY_SERDES)}; found serde {values.get('serde')}"
+            )
         return value_schema
 
     def problems(self) -> Iterator[str]:

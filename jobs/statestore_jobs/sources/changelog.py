@@ -95,7 +95,7 @@ class ChangelogDataSource(DataSource):
     format, window_size_ms, retention_ms, retain_duplicates : str, optional
         Settings of the store; only with `kind`. A window store needs `window_size_ms` and `retention_ms`, a session
         store needs `retention_ms`.
-    key_serde, value_serde, value_schema, undecodable : str, optional
+    key_serde, value_serde, value_schema, undecodable, schema_registry_url : str, optional
         How keys and values are decoded, as in `state_store`; only with `kind`.
 
     startingOffsets : str, optional

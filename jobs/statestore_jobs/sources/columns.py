@@ -31,6 +31,7 @@ from statestore.formats.headers_value import decode as decode_value
 from statestore.formats.timestamped_value import TIMESTAMP_BYTES
 from statestore.formats.value_format import ValueFormat
 from statestore.kinds.kind import StoreKind
+from statestore.schemas.serdes import KEY_HEADER, REGISTRY_SERDES, VALUE_HEADER
 from statestore_jobs.sources.decoding import (
     END,
     DecodedColumn,
@@ -40,10 +41,14 @@ from statestore_jobs.sources.decoding import (
     decode,
     decoding_of,
     fixed,
+    with_schema_ids,
 )
 
-_KEPT_DDL = "undecodable BOOLEAN, key_bytes BINARY, value_bytes BINARY"
-_KEPT = [("undecodable", pa.bool_()), ("key_bytes", pa.binary()), ("value_bytes", pa.binary())]
+_KEPT_DDL = "undecodable BOOLEAN, key_bytes BINARY, value_bytes BINARY, reason STRING"
+_KEPT = [
+    *[("undecodable", pa.bool_()), ("key_bytes", pa.binary()), ("value_bytes", pa.binary())],
+    ("reason", pa.string()),
+]
 
 #: Types of a kind's numbers by their bytes: for Spark, and for Arrow.
 _NUMBERS = {4: ("INT", pa.int32()), 8: ("LONG", pa.int64())}
@@ -196,33 +201,34 @@ class Layout(NamedTuple):
         nowhere = pa.nulls(rows, pa.int32())
         where = nowhere if partition is None else arrow(np.full(rows, partition, np.int32))
         shown: dict[str, Any] = {"partition": where, "offset": offsets}
-        key = decode(split.keys, self.decoding.key_serde, self.schema.field("key").type)
+        key = self._decoded("key", split.keys, headers)
         value_type = self.schema.field("value").type
         value = DecodedColumn(pa.nulls(rows, value_type))
         if self.decoding.values and values is not None:
-            value = decode(values, self.decoding.value_serde, value_type)
+            value = self._decoded("value", values, headers)
         of_keys = self.store.store_kind.shown(split.numbers, self.store)
         shown |= {name: arrow(found) for name, found in of_keys.items()} | dict(numbers or {})
         shown |= {"key": key.values, "value": value.values, "timestamp": timestamps}
         shown["headers"] = pa.nulls(rows, _HEADERS) if headers is None else headers
-        bad = _either(key.bad, value.bad)
         if self.decoding.keep:
-            shown |= _kept(rows, bad, split.keys, values)
-        elif bad is not None:
-            raise self._undecodable(split.keys, key, value, bad)
+            shown |= _kept(rows, _reasons(key, value), split.keys, values)
+        elif key.reasons or value.reasons:
+            raise self._undecodable(split.keys, key, value)
         return pa.RecordBatch.from_arrays([shown[name] for name in self.schema.names], schema=self.schema)
 
-    def _undecodable(
-        self, keys: pa.Array, key: DecodedColumn, value: DecodedColumn, bad: npt.NDArray[np.bool_]
-    ) -> InputError:
-        at = int(bad.argmax())
-        part = "key" if key.bad is not None and key.bad[at] else "value"
-        serde, reason = (
-            (self.decoding.key_serde, key.reason) if part == "key" else (self.decoding.value_serde, value.reason)
-        )
+    def _decoded(self, part: str, array: pa.Array, headers: pa.Array | None) -> DecodedColumn:
+        serde = self.decoding.key_serde if part == "key" else self.decoding.value_serde
+        if serde in REGISTRY_SERDES:
+            array = with_schema_ids(array, headers, KEY_HEADER if part == "key" else VALUE_HEADER)
+        return decode(array, serde, self.schema.field(part).type, self.decoding.registry_url)
+
+    def _undecodable(self, keys: pa.Array, key: DecodedColumn, value: DecodedColumn) -> InputError:
+        at = min({*key.reasons, *value.reasons})
+        part, found = ("key", key) if at in key.reasons else ("value", value)
+        serde = self.decoding.key_serde if part == "key" else self.decoding.value_serde
         return InputError(
-            f"key {keys[at].as_py().hex()} (hexadecimal): its {part} is not {serde}: {reason}; correct option "
-            f"{part}_serde, or keep such rows as bytes with .option('undecodable', 'keep')"
+            f"key {keys[at].as_py().hex()} (hexadecimal): its {part} is not {serde}: {found.reasons[at]}; correct "
+            f"option {part}_serde, or keep such rows as bytes with .option('undecodable', 'keep')"
         )
 
 
@@ -265,19 +271,23 @@ def layout_of(
     return result
 
 
-def _either(one: npt.NDArray[np.bool_] | None, other: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_] | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return one | other
+def _reasons(key: DecodedColumn, value: DecodedColumn) -> dict[int, str]:
+    """Return why rows cannot be decoded, by their index."""
+    found = {index: f"key: {reason}" for index, reason in key.reasons.items()}
+    for index, reason in value.reasons.items():
+        found[index] = "; ".join(filter(None, (found.get(index), f"value: {reason}")))
+    return found
 
 
-def _kept(rows: int, bad: npt.NDArray[np.bool_] | None, keys: pa.Array, values: pa.Array | None) -> dict[str, pa.Array]:
-    nothing = pa.nulls(rows, pa.binary())
-    if bad is None:
-        return {"undecodable": arrow(np.zeros(rows, np.bool_)), "key_bytes": nothing, "value_bytes": nothing}
-    marks = arrow(bad)
+def _kept(rows: int, reasons: Mapping[int, str], keys: pa.Array, values: pa.Array | None) -> dict[str, pa.Array]:
+    bad = np.zeros(rows, np.bool_)
+    bad[[*reasons]] = True
+    nothing, marks = pa.nulls(rows, pa.binary()), arrow(bad)
     return {
         "undecodable": marks,
         "key_bytes": pc.if_else(marks, keys, nothing),
         "value_bytes": nothing if values is None else pc.if_else(marks, values, nothing),
+        "reason": pa.array([reasons.get(index) for index in range(rows)], pa.string())
+        if reasons
+        else pa.nulls(rows, pa.string()),
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 import numpy as np
@@ -12,14 +11,13 @@ import pyarrow.compute as pc
 from statestore.discovery.row_range import RowRange
 from statestore.errors import InputError
 from statestore.kinds.kind import StoreKind
-from statestore.stores.serdes import load_serde
+from statestore.stores.serdes import key_of_text
 from statestore_jobs.sources.columns import split_keys
 from statestore_jobs.sources.decoding import arrow, flags
 from statestore_jobs.sources.options import time_ms
 
 #: Options that say which rows are read (see `range_of`).
 RANGE_OPTIONS = ("key", "key_from", "key_to", "time_from", "time_to")
-_EXPECTED = {"bytes": "hexadecimal digits", "int64": "a number of 64 bits", "json": "JSON", "utf8": "text"}
 
 
 def in_range(batch: pa.RecordBatch, wanted: RowRange) -> pa.RecordBatch:
@@ -72,18 +70,8 @@ def range_of(options: Mapping[str, str], kind: StoreKind, key_serde: str) -> Row
 
 
 def _key(text: str, name: str, serde: str) -> bytes:
-    """Bytes of a key, written as on the command line."""
+    """Return a key, written as on the command line."""
     try:
-        value: object = text
-        match serde:
-            case "bytes":
-                value = bytes.fromhex(text)
-            case "int64":
-                value = int(text)
-            case "json":
-                value = json.loads(text)
-        return load_serde(serde).serialize(value)
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"option {name}: {text!r} is not {_EXPECTED[serde]}, as key_serde {serde} requires: {error}"
-        ) from error
+        return key_of_text(text, serde, "key_serde")
+    except ValueError as error:
+        raise InputError(f"option {name}: {error}") from error

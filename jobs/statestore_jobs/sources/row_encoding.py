@@ -20,7 +20,7 @@ from statestore.formats.headers_value import Headers
 from statestore.rewrite.row_stage import ROW_SCHEMA
 from statestore.rewrite.version_rows import OPEN, version_rows
 from statestore.stores.serdes import load_serde
-from statestore_jobs.sources.decoding import SERDES, decode
+from statestore_jobs.sources.decoding import SERDES, column_type, decode
 
 _DDL = "key BINARY, STRING, or LONG"
 _JOINED = pa.scalar(b"", pa.binary())
@@ -122,10 +122,10 @@ class RowEncoder:
 
     def _require_serde(self, found: pa.Array, part: str, serde: str, keys: pa.Array) -> None:
         if serde in SERDES:
-            decoded = decode(found, serde, pa.string() if serde == "json" else found.type)
-            if decoded.bad is not None:
-                at = int(decoded.bad.argmax())
-                raise self._wrong(keys, at, f"a {part} that the store's serde {serde} cannot read: {decoded.reason}")
+            reasons = decode(found, serde, column_type(serde)).reasons
+            if reasons:
+                at = min(reasons)
+                raise self._wrong(keys, at, f"a {part} that the store's serde {serde} cannot read: {reasons[at]}")
             return
         loaded = load_serde(serde)
         for at, raw in enumerate(found.to_pylist()):

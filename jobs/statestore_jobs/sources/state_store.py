@@ -106,13 +106,17 @@ class StateStoreDataSource(DataSource):
     values : str, optional
         `false` omits the values: the column is null. The default is `true`.
     key_serde, value_serde : str, optional
-        `bytes` (the default), `utf8`, `int64` (big-endian), or `json`, as text that is checked to be JSON.
+        `bytes` (the default), `utf8`, `int32`, `int64`, or `double` (big-endian), `delimited`, `json`, as text that is
+        checked to be JSON, or `avro`, `protobuf`, or `json-schema` of a Schema Registry, as JSON text.
     value_schema : str, optional
-        Fields of JSON values as DDL: the column is a struct. A missing field is null; nothing is converted to another
-        type.
+        Fields of JSON values, and of those of a Schema Registry, as DDL: the column is a struct. A missing field is
+        null; nothing is converted to another type.
     undecodable : str, optional
-        `fail` (the default), or `keep`: if a key or value cannot be decoded, its column is null, and separate columns
-        have the bytes.
+        `fail`, or `keep`: if a key or value cannot be decoded, its column is null, and separate columns have the bytes
+        and the reason. The default is `keep` with a serde of a Schema Registry, otherwise `fail`.
+    schema_registry_url : str, optional
+        Address of the Schema Registry. The default is that of the driver's environment. Sign-in and TLS are in the file
+        of `STATESTORE_SCHEMA_REGISTRY_CONFIG`, on the driver and on the executors.
     read : str, optional
         `live` (the default): read-only and without changes, even while the store is in use. `locked`: under the lock of
         the store's task, so that no process writes to it. `snapshot`: opened under that lock, read without it.
@@ -151,8 +155,8 @@ class StateStoreDataSource(DataSource):
     (inclusive); of a versioned store `valid_from` long, `valid_to` long (exclusive; null: it is still valid); `value`;
     `timestamp` long (ms; null in a plain store, -1 if it is unknown, equal to `valid_from` in a versioned store); of a
     store with headers `headers`, an array of structs with `key` string and `value` binary, in their order. With
-    `undecodable=keep` also `undecodable` boolean, `key_bytes` binary, `value_bytes` binary, which are null unless the
-    row is undecodable. All times are in ms.
+    `undecodable=keep` also `undecodable` boolean, `key_bytes` binary, `value_bytes` binary, and `reason` string, which
+    are null unless the row is undecodable. All times are in ms.
 
     A versioned store has a row for each version of a key. Deletes are not rows: a delete is the `valid_to` of the
     previous version, at which no other version begins. Versions older than the history retention are returned as long

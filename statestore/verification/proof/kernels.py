@@ -161,12 +161,28 @@ def _split(value: Int, size: Int, times: Int) -> tuple[Int, Int, Int]:
 
 @compiled
 def add_rows(
-    place: Address, begin: Int, segment: Int, layout: Layout, facts: Facts, table: UInt64s, state: Int64s
+    place: Address,
+    begin: Int,
+    segment: Int,
+    layout: Layout,
+    facts: Facts,
+    table: UInt64s,
+    hashes: UInt64s,
+    state: Int64s,
 ) -> tuple[Int, Int]:
     """Enter rows of a store, with values as they are stored; return the next row, and why the loop ended."""
+    mask = np.uint64(len(table) - 1)
+    slots = table.ctypes.data
     count = state[KEYS]
-    row = begin
+    row, hashed = np.int64(begin), np.int64(begin - AHEAD)
     while row < place.rows:
+        if row == hashed + AHEAD:
+            hashed = row
+            ahead: Int = min(AHEAD, place.rows - row)
+            for at in range(ahead):
+                key_at = load_i32(place.key_ends + 4 * (row + at))
+                hashes[at] = xxh64(place.keys + key_at, load_i32(place.key_ends + 4 * (row + at) + 4) - key_at)
+                prefetch(slots + 8 * np.int64(hashes[at] & mask))
         if count >= len(facts) or 2 * (count + 1) > len(table):
             state[KEYS] = count
             return row, KEYS_FULL
@@ -181,8 +197,8 @@ def add_rows(
         if not fits:
             state[KEYS] = count
             return row, SHORT_VALUE
+        low, high = hashes[row - hashed], second_hash(key, size)
         row += 1
-        low, high = xxh64(key, size), second_hash(key, size)
         if not _is_of_part(high, layout):
             continue
         number, slot = _number_of(low, high, facts, table)

@@ -64,7 +64,7 @@ class KeyTable:
         self._hashes = np.zeros(kernels.AHEAD, np.uint64)
         keys = max(_SMALLEST, rows // parts + rows // 16)
         self._table = np.zeros(1 << (2 * keys).bit_length(), np.uint64)
-        self.facts: Facts = np.empty((keys, kernels.COLUMNS), np.int64)
+        self.facts: Facts = _empty_facts(keys)
         self.intervals = Intervals(*(np.empty(_SMALLEST, np.int64) for _ in Intervals._fields))
 
     @property
@@ -105,7 +105,9 @@ class KeyTable:
         """
         place, row = _place_of(rows), 0
         while True:
-            row, stop = kernels.add_rows(place, row, segment, self._layout, self.facts, self._table, self._state)
+            row, stop = kernels.add_rows(
+                place, row, segment, self._layout, self.facts, self._table, self._hashes, self._state
+            )
             if stop == kernels.DONE:
                 return
             if stop == kernels.KEYS_FULL:
@@ -172,7 +174,9 @@ class KeyTable:
         if self._most_keys is not None and self.key_count >= self._most_keys:
             raise TooManyKeysError
         if self.key_count >= len(self.facts):
-            self.facts = _doubled(self.facts)[: self._most_keys]
+            larger = _empty_facts(2 * len(self.facts))
+            larger[: len(self.facts)] = self.facts
+            self.facts = larger[: self._most_keys]
         if 2 * (self.key_count + 1) > len(self._table):
             self._table = np.zeros(2 * len(self._table), np.uint64)
             kernels.rebuild(self.facts, self.key_count, self._table)
@@ -184,7 +188,14 @@ def _place_of(rows: pa.RecordBatch) -> Address:
     return address_of(pa.RecordBatch.from_arrays([*rows.columns, none, none], schema=SCHEMA))
 
 
+def _empty_facts(keys: int) -> Facts:
+    """Return a table whose rows are one cache line each: a row over two lines would be prefetched by half."""
+    memory = np.empty((keys + 1) * kernels.COLUMNS, np.int64)
+    begin = -memory.ctypes.data % (8 * kernels.COLUMNS) // 8
+    return memory[begin : begin + keys * kernels.COLUMNS].reshape(keys, kernels.COLUMNS)
+
+
 def _doubled(column: Int64s) -> Int64s:
-    larger = np.empty((2 * len(column), *column.shape[1:]), np.int64)
+    larger = np.empty(2 * len(column), np.int64)
     larger[: len(column)] = column
     return larger

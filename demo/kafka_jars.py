@@ -45,7 +45,7 @@ _DEPENDENCY = '    <dependency org="{0}" name="{1}" rev="{2}" conf="default->def
 #: A jar with a classifier is taken for one that has its dependencies in it.
 _CLASSIFIED = """\
     <dependency org="{0}" name="{1}" rev="{2}" conf="default->default" transitive="false">
-      <artifact name="{1}" type="jar" ext="jar" m:classifier="{3}"/>
+      <artifact name="{1}" type="{4}" ext="{4}" m:classifier="{3}"/>
     </dependency>"""
 
 
@@ -65,7 +65,8 @@ class JarSet:
         Name of the set's directory in the cache.
     coordinates
         `group:artifact:version` of each artifact that is wanted; their dependencies come with them. Of
-        `group:artifact:version:classifier` the one jar comes alone.
+        `group:artifact:version:classifier` the one jar comes alone, and of
+        `group:artifact:version:classifier:extension` a file of another type.
     checksums
         File with a line `<SHA-256>  <name>` for every jar, dependencies included.
     megabytes
@@ -139,7 +140,7 @@ def expected_jars(jar_set: JarSet = KAFKA_JARS) -> dict[str, str]:
 def damaged_jars(directory: Path, jar_set: JarSet = KAFKA_JARS) -> list[str]:
     """Return what is wrong with the jars in `directory`, one sentence each; empty if it is exactly what is expected."""
     expected = expected_jars(jar_set)
-    found = {path.name: path for path in directory.glob("*.jar")}
+    found = {path.name: path for path in directory.glob("*")}
     problems = [f"{name} is not expected" for name in sorted(found.keys() - expected.keys())]
     for name, digest in expected.items():
         if name not in found:
@@ -202,7 +203,7 @@ def _run_ivy(processes: Processes, java: str, jar_set: JarSet, jars: Path, ivy_c
     ivy_cache.mkdir()
     module = ivy_cache / "ivy.xml"
     wanted = [coordinate.split(":") for coordinate in jar_set.coordinates]
-    dependencies = [(_DEPENDENCY if len(parts) == 3 else _CLASSIFIED).format(*parts) for parts in wanted]
+    dependencies = [(_DEPENDENCY if len(parts) == 3 else _CLASSIFIED).format(*parts, "jar") for parts in wanted]
     module.write_text(_IVY.format("\n".join(dependencies)), encoding="utf-8")
     argv = [
         *(java, f"-Divy.default.ivy.user.dir={ivy_cache}", "-jar", str(pyspark_jar("ivy-*.jar"))),

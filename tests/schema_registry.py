@@ -1,7 +1,7 @@
 """A server that speaks the REST interface of a Schema Registry, on loopback.
 
-Karapace is not on PyPI. Requests and answers are those of Confluent's interface, as the client of confluent-kafka and
-its serializers use it, with the GUIDs that ids in headers need.
+It has the GUIDs that ids in headers need, fails when a test wants it to, and starts at once. Whether a real registry
+answers in the same way is shown by tests/integration/test_schema_registry.py, with Apicurio.
 """
 
 from __future__ import annotations

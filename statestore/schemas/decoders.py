@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 from base64 import b64decode
+from binascii import Error as Base64Error
 from collections.abc import Callable
 from datetime import date, datetime
 from datetime import time as time_of_day
@@ -144,7 +145,13 @@ def _pool(registry: Registry, schema: Schema) -> tuple[DescriptorPool, str]:
     pool, added = DescriptorPool(), set[str]()
 
     def add(name: str, schema: Schema) -> None:
-        file = FileDescriptorProto.FromString(b64decode(schema.schema_str, validate=True))
+        try:
+            file = FileDescriptorProto.FromString(b64decode(schema.schema_str, validate=True))
+        except Base64Error as error:
+            raise ValueError(
+                "the Schema Registry gives the text of the Protobuf schema, not its descriptor (format=serialized): "
+                "register the descriptor, or read the value as bytes"
+            ) from error
         file.name = name
         references = {one.name: one for one in schema.references or ()}
         for imported in file.dependency:

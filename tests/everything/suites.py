@@ -26,7 +26,13 @@ LIBRARY = ("statestore", "pyproject.toml", "requirements")
 ROOMS = (*LIBRARY, "jobs", "expectations", "demo")
 AIRFLOW = (*ROOMS, "dags", "plugins")
 #: Files that all tests use, and then files that tests of several directories use.
-_PYTEST = (":(glob)tests/*.py", *_directories("session", "conformance", "oracle"), "demo", *LIBRARY)
+_PYTEST = (
+    ":(glob)tests/*.py",
+    ":(glob)tests/*.sha256",
+    *_directories("session", "conformance", "oracle"),
+    "demo",
+    *LIBRARY,
+)
 _HELPERS = (*_PYTEST, *_directories("archive", "faults", "integration", "interop", "spark"), *ROOMS)
 _IMAGE = ("deploy", "Dockerfile", "docker-compose.yml", ".dockerignore", ".env.example")
 _DOCUMENTS = ("docs", ":(glob)*.md", "mkdocs.yml")

@@ -19,10 +19,12 @@ from tests.documents import DOCS, DOCUMENTS, ROOT, blocks, name, text_of, to_run
 pytestmark = pytest.mark.documents
 #: What a test runs: languages by document, or by document and heading. For bash these are test_tutorial.py,
 #: test_documented_commands.py and test_documented_schemas.py in tests/integration, tests/faults/test_airflow_parts.py,
-#: and for Kafka Streams tests/interop/test_kafka_streams_guide.py.
+#: and for Kafka Streams tests/interop/test_kafka_streams_guide.py, and
+#: test_kafka_streams_ksqldb.py.
 RUN = {
     "docs/command.md#Applications with a definition": {"bash"},
     "docs/kafka-streams.md": {"bash", "python"},
+    "docs/ksqldb.md": {"bash"},
     "docs/restoring.md": {"bash"},
     "docs/schemas.md": {"bash"},
     "README.md": {"python", "yaml"},

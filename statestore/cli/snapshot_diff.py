@@ -111,10 +111,11 @@ def shown_row(row: ChangedRow, store: StoreDefinition, key_serde: str | None) ->
     """Return a row that differs as it is printed: the change, the key, and the times in its row key.
 
     A key that is not of its serde is null, with its bytes in `key_bytes`. Of a kind of the user's own, whose code is
-    not loaded, the key is the whole row key.
+    not loaded, the key is the whole row key. A Schema Registry is asked only if `key_serde` names its serde.
     """
     from statestore.cli.values import value_text
     from statestore.kinds.known import built_in
+    from statestore.schemas.serdes import REGISTRY_SERDES
 
     key, numbers = row.row_key, {}
     if (kind := built_in(store.kind)) is not None and kind.suffix_bytes:
@@ -124,7 +125,8 @@ def shown_row(row: ChangedRow, store: StoreDefinition, key_serde: str | None) ->
                 numbers[number.name] = int.from_bytes(row.row_key[at : at + number.bytes], "big", signed=True)
             at += number.bytes
         key = key[: -kind.suffix_bytes]
-    serde = key_serde or ("bytes" if kind is None or ":" in store.key_serde else store.key_serde)
+    needs_more = kind is None or ":" in store.key_serde or store.key_serde in REGISTRY_SERDES
+    serde = key_serde or ("bytes" if needs_more else store.key_serde)
     try:
         text: dict[str, str | None] = {"key": value_text(key, serde)}
     except InputError:

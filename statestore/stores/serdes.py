@@ -107,12 +107,15 @@ DELIMITED: Serde[list[str]] = Serde("delimited", _delimited, _from_delimited)
 
 
 def _of_registry(name: str) -> Serde[Any]:
-    """Return a serde that reads. The registry is asked for at the first value: a task may never need it."""
+    """Return a serde that decodes, and takes encoded bytes. No registry is needed until the first value is decoded."""
 
     def serialize(value: Any) -> bytes:
+        if isinstance(value, bytes):
+            return value
         raise TypeError(
-            f"the serde {name} only reads: which schema to write with is not known. Give the store a serde of your own "
-            "(module:attribute) that writes"
+            f"expected bytes with the id of their schema, as {name} has them, found {type(value).__name__}. Which schema "
+            "to write with is not known: encode the value first, or give the store a serde of your own "
+            "(module:attribute)"
         )
 
     return Serde(name, serialize, lambda raw: load_decoder(name)(raw))

@@ -25,7 +25,8 @@ def test_the_documented_command_decodes_values_and_keeps_a_dead_row(bootstrap_se
         serialize = AvroSerializer(registry.client(), json.dumps(ORDER), conf=conf)
         good = serialize({"TOTAL": 5}, SerializationContext("orders", MessageField.VALUE))
         assert good is not None
-        application = Application(bootstrap_servers, tmp_path, processor="echo")
+        stored = (StoreDefinition(name=STORE, value_serde="avro"),)
+        application = Application(bootstrap_servers, tmp_path, processor="echo", stores=stored)
         application.send([(b"anna", good), (b"ben", b"\x00\x00\x00\x00\x4dno")])
         assert application.run().failure is None
         definition = tmp_path / "app.yaml"

@@ -302,6 +302,9 @@ def test_settings_that_cannot_be_used_are_named_without_secrets(tmp_path, monkey
     assert "canary" not in str(refused.value)
 
 
-def test_a_serde_of_a_registry_only_reads():
-    with pytest.raises(TypeError, match="the serde avro only reads"):
+def test_a_serde_of_a_registry_takes_encoded_bytes_alone(registry):
+    data = avro(registry, {"CITY": "Basel", "TOTAL": 1})
+    assert load_serde("avro").serialize(data) == data
+    assert load_serde("avro").deserialize(data) == {"CITY": "Basel", "TOTAL": 1}
+    with pytest.raises(TypeError, match="expected bytes with the id of their schema, as avro has them, found dict"):
         load_serde("avro").serialize({})

@@ -113,8 +113,8 @@ def _of_registry(name: str) -> Serde[Any]:
         if isinstance(value, bytes):
             return value
         raise TypeError(
-            f"expected bytes with the id of their schema, as {name} has them, found {type(value).__name__}. Which schema "
-            "to write with is not known: encode the value first, or give the store a serde of your own "
+            f"expected bytes with the id of their schema, as {name} has them, found {type(value).__name__}. Which "
+            "schema to write with is not known: encode the value first, or give the store a serde of your own "
             "(module:attribute)"
         )
 

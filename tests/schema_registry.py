@@ -20,6 +20,9 @@ from uuid import UUID
 
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
+#: Path of the issuer of tokens, and its only token.
+TOKENS, TOKEN = "/tokens", "canary-token"
+
 
 class Registry:
     """State of the server: its schemas, the requests for them, and its failures."""
@@ -37,6 +40,12 @@ class Registry:
     def client(self, **conf: Any) -> SchemaRegistryClient:
         """Return a client, as a producer of records has it."""
         return SchemaRegistryClient({"url": self.url, **conf})
+
+    def token(self, authorization: str | None) -> tuple[int, Any]:
+        """Return the answer of an OIDC issuer, with a token for the client `ann`."""
+        if authorization != basic("ann", "canary"):
+            return 401, {"error": "invalid_client"}
+        return 200, {"access_token": TOKEN, "token_type": "Bearer", "expires_in": 300}
 
     def answer(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, Any]:
         """Return status and content of an answer."""
@@ -80,8 +89,11 @@ def running_registry(certificate: Path | None = None, key: Path | None = None) -
 
     class Handler(BaseHTTPRequestHandler):
         def _answer(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
-            if registry.authorization not in (None, self.headers.get("Authorization")):
+            raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            body = json.loads(raw) if raw and self.path != TOKENS else {}
+            if self.path == TOKENS:
+                status, found = registry.token(self.headers.get("Authorization"))
+            elif registry.authorization not in (None, self.headers.get("Authorization")):
                 status, found = 401, {"error_code": 40101, "message": "Unauthorized"}
             elif registry.status is not None:
                 status, found = registry.status, {"error_code": 50001, "message": "Error in the backend data store"}

@@ -28,7 +28,7 @@ from statestore.formats.headers_value import encode
 from statestore.schemas.serdes import CONFIG, KEY_HEADER, REGISTRY_SERDES, URL, VALUE_HEADER, load_decoder
 from statestore.stores.serdes import load_serde
 from tests.integration.secured_broker import make_certificate, pem
-from tests.schema_registry import Registry, basic, running_registry
+from tests.schema_registry import TOKEN, TOKENS, Registry, basic, running_registry
 
 ORDER = {
     "type": "record",
@@ -265,6 +265,27 @@ def test_a_sign_in_is_read_from_the_private_file(tmp_path, monkeypatch, properti
                 continue
             with pytest.raises(SchemaRegistryUnavailableError, match="answers 401") as refused:
                 load_decoder("avro", registry.url)(data)
+            assert "canary" not in str(refused.value)
+
+
+def test_a_token_is_requested_from_an_issuer(tmp_path, monkeypatch):
+    monkeypatch.delenv(URL, raising=False)
+    with running_registry() as registry:
+        data = avro(registry, {"CITY": None, "TOTAL": 1})
+        registry.authorization = f"Bearer {TOKEN}"
+        for number, secret in enumerate(("canary", "canary of another")):
+            file = tmp_path / f"{number}.json"
+            monkeypatch.setenv(CONFIG, str(file))
+            issuer = {"issuer.endpoint.url": f"{registry.url}{TOKENS}", "client.id": "ann", "scope": "schemas"}
+            settings = {**issuer, "client.secret": secret}
+            properties = {f"bearer.auth.{name}": value for name, value in settings.items()}
+            file.write_text(json.dumps({"url": registry.url, **properties}))
+            file.chmod(0o600)
+            if secret == "canary":
+                assert load_decoder("avro")(data)["TOTAL"] == 1
+                continue
+            with pytest.raises(SchemaRegistryUnavailableError, match="needs a token, and its issuer") as refused:
+                load_decoder("avro")(data)
             assert "canary" not in str(refused.value)
 
 

@@ -47,9 +47,11 @@ MEMBERS = {
 #: Stores that a column cannot have if it is killed. With exactly once, 4.3.1 does not start on these: it opens segments
 #: twice (KAFKA-20808). Other columns keep stores after a kill, and take the newest segment's offset for that of all
 #: (KAFKA-20663). So rows of older segments are lost, and verification reports `WRONG_OFFSET`.
+#: After a replay, 4.3.1 without transactions leaves rows in segments of versioned stores whose oldest version comes
+#: twice. It stops at the first one, so the versions behind it are lost; verification reports `CORRUPT`.
 NOT_AFTER_KILL = {
     COLUMNS[0]: ("sliding", "time-ordered"),
-    COLUMNS[1]: ("sliding", "time-ordered", "window", "session"),
+    COLUMNS[1]: ("sliding", "time-ordered", "window", "session", "versioned"),
     COLUMNS[2]: ("sliding", "time-ordered", "window", "session"),
 }
 #: A look while a store is replaced, restored, or moved may not find it, or find it in two states.
@@ -171,7 +173,7 @@ def test_no_look_at_an_application_that_changes_raises_an_alarm(make: Callable[.
     for store in life.stores:
         looks = life.looks[store.name]
         alarms = [look for look in looks if look.row.status not in HARMLESS]
-        assert not alarms, (store.name, alarms[0])
+        assert not alarms, (store.name, alarms[0].row.model_dump(exclude_defaults=True))
         assert len(looks) >= LOOKS
         assert sum(look.row.status is Status.PROVEN for look in looks) >= LOOKS // 2
         checked += check_offsets(life, store)

@@ -98,7 +98,7 @@ def test_suites_are_put_together_in_order(tmp_path: Path) -> None:
             r"expect_query_to_return_no_rows: unknown parameters \['batches'\]",
         ),
         (
-            {"expectations": [{"type": "expect_store_values_to_parse", "kwargs": {"serde": "avro"}}]},
+            {"expectations": [{"type": "expect_store_values_to_parse", "kwargs": {"serde": "xml"}}]},
             "expect_store_values_to_parse: .*serde",
         ),
         (
@@ -107,7 +107,7 @@ def test_suites_are_put_together_in_order(tmp_path: Path) -> None:
                     {"type": "expect_store_values_to_parse", "kwargs": {"serde": "utf8", "value_schema": "a INT"}}
                 ]
             },
-            "value_schema is for serde json, found serde utf8",
+            "value_schema is for serde json, avro, protobuf, json-schema; found serde utf8",
         ),
         (
             {

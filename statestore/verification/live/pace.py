@@ -49,7 +49,7 @@ class Pace:
 def use_lowest_priority() -> None:
     """Give this thread, and those that it starts, the lowest CPU and I/O priority that the system allows."""
     with suppress(OSError):
-        os.nice(_LOWEST_NICE)
+        os.setpriority(os.PRIO_PROCESS, 0, _LOWEST_NICE)
     # By `nice` alone, an application that wakes up still waits for the end of a slice of some milliseconds.
     _set_policy("SCHED_IDLE")
     _set_io_class(_IDLE)

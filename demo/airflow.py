@@ -27,7 +27,7 @@ _COMPONENTS = {
     "triggerer": ["triggerer", "--skip-serve-logs"],
 }
 _PORT_ATTEMPTS = 3
-#: The file that says of which version the database is.
+#: The file with the version of the database.
 _STAMP, _VERSION = "migrated", version("apache-airflow")
 _PRIVATE = 0o600
 _MIGRATE_S = 240

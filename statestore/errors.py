@@ -50,7 +50,7 @@ class ArchiveUnavailableError(RetryError):
 
 
 class SchemaRegistryUnavailableError(RetryError):
-    """The Schema Registry did not answer within the deadline, or refused access. No row was shown wrongly."""
+    """The Schema Registry did not answer within the deadline, or refused access."""
 
 
 class LockedError(RetryError):

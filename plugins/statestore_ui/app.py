@@ -12,8 +12,8 @@
     GET /statestore/ui/...                             script, style and icons of the page
 
 They read two places, directories or in object storage, write nothing, and read STATESTORE_* on each request, so that an
-import never fails for a missing one. Whoever may read DAGs may read this: by the browser's cookie or by a bearer token,
-as everywhere in Airflow's API. Applications of an environment are shown to those who may read one of its DAGs. What a
+import never fails for a missing one. Users who may read DAGs may read this: by the browser's cookie or by a bearer
+token, as everywhere in Airflow's API. Applications of an environment are shown to those who may read one of its DAGs. What a
 request starts, it starts through Airflow's own API, with the rights of its user.
 """
 
@@ -168,8 +168,8 @@ def progress(rights: UserRights) -> Response:
     Returns
     -------
     Response
-        `work`: for each its `job`, its `run` (the name of the report that it will write), `silent_s` since it last said
-        something, offsets `done` of `total`, `records_per_s`, `seconds_left` of reading, and the same for the first 200
+        `work`: for each its `job`, its `applications`, its `run` (the name of the report that it will write), `silent_s`
+        since it last said something, offsets `done` of `total`, `records_per_s`, `seconds_left` of reading, and the same for the first 200
         of its `pieces` that have not `ended`, with their `phase`: store partitions, or tasks of `process`.
     """
     return JSONResponse(rights.progress(running.get(_reports())), headers=_HEADERS)

@@ -44,7 +44,7 @@ class Rights(NamedTuple):
         return frozenset(name for name in set(applications) if not self.shows(name))
 
     def overview(self, summary: bytes, findings: Sequence[Mapping[str, Any]]) -> bytes:
-        """Return an overview without what may not be seen.
+        """Return an overview without the applications that the user may not see.
 
         Parameters
         ----------
@@ -68,7 +68,7 @@ class Rights(NamedTuple):
         """Return running work without that of applications that may not be seen."""
         if not self.hidden:
             return told
-        work = [each for each in told["work"] if not self.hides(piece["application"] for piece in each["pieces"])]
+        work = [each for each in told["work"] if not self.hides(each["applications"])]
         return {**told, "work": work}
 
     def shows_report(self, head: Head) -> bool:

@@ -102,6 +102,7 @@ class Running:
         left = [each["seconds_left"] for each in working if each["seconds_left"] is not None]
         return {
             "job": job,
+            "applications": sorted({each["application"] for each in pieces}),
             "run": readable(directory.name.removeprefix(_PREFIX)),
             "updated_ms": newest_ns // 1_000_000,
             "silent_s": round(max(silent_s, 0.0), 1),

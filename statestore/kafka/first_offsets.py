@@ -56,7 +56,7 @@ class FirstOffsets:
     def find(self) -> dict[TopicPartition, int | None]:
         """Return the offset of the first record in each range that a read-committed consumer gets; None if none."""
         for partition, start in list(self._next.items()):
-            there = take_fetched(self._cluster, partition, start, leave=True)  # who reads the log takes it
+            there = take_fetched(self._cluster, partition, start, leave=True)  # a reader of the log takes it
             if there is not None:
                 self._look_at(partition, there)
         self._rounds.ask_all(self._next, self._ask)

@@ -198,7 +198,7 @@ def _with_loss_known(facts: Facts, log: LogFacts, found: Verdict, *, by_offsets:
     versions = facts.disk.known.anything and not facts.spec.store.compaction_keeps_rows
     if log.changelog is None or not (timed or versions):
         return found
-    if by_offsets and found.is_settled:  # nobody is about to rebuild it
+    if by_offsets and found.is_settled:  # no rebuild follows
         return found._replace(loss=None)
     open_ = {Question.LOG_TIMES} if timed and not log.times_known else set()
     if log.lacks_versions is None and versions:

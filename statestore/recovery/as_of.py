@@ -69,7 +69,7 @@ def require_free_target(target: Path, state_dir: Path, as_of: AsOf) -> bool:
     Raises
     ------
     InputError
-        If it is not empty, and not from an earlier attempt at the same; or if it lies in the live state directory, and
+        If it is not empty, and not from an earlier attempt at the same; or if it is in the live state directory, and
         not in its scratch space.
     """
     resolved, live = target.resolve(), state_dir.resolve()

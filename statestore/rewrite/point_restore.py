@@ -63,7 +63,7 @@ class PointStore(NamedTuple):
     store
         The closed store; None: it had no row.
     build
-        Restore that builds it, into a directory that is removed afterwards; None: it is complete.
+        Restore that builds it, into a directory that is removed afterwards; None if it is complete.
     """
 
     store: StorePartitionSpec | None

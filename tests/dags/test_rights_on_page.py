@@ -44,6 +44,7 @@ def page(airflow_api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     made = Reports(reports)
     made.verify([verify_row(0, Status.CORRUPT, application="billing")], 1, run="billing", history=True)
     made.verify([verify_row(application="shop")], 2, run="shop", history=True)
+    made.progress("billing", application="billing", phase="ended")
     write_report(reports / "survey" / "payments.json", surveyed(applications=("billing",), dag_id="payments.survey"))
     for application in ("billing", "shop"):
         write_record(reports, new_record("restore", [application]))
@@ -77,6 +78,7 @@ def test_who_may_read_all_dags_sees_all_applications(page: Page) -> None:
     assert [found["application"] for found in page.get("api/overview").json()["findings"]] == ["billing"]
     assert page.get("api/restorable").json() == {"of": 2, "restored": 1}
     assert len(page.get("audit").json()["records"]) == 2
+    assert [work["applications"] for work in page.get("api/progress").json()["work"]] == [["billing"]]
 
 
 def test_an_environment_is_hidden_from_those_who_may_read_none_of_its_dags(page: Page, readable: set[str]) -> None:
@@ -86,6 +88,7 @@ def test_an_environment_is_hidden_from_those_who_may_read_none_of_its_dags(page:
     assert (overview["surveys"], overview["dags"]["environments"]) == ([], {})
     assert (overview["findings"], overview["more_findings"]) == ([], 0)
     assert page.get("api/restorable").json() == {"of": 1, "restored": 0}
+    assert page.get("api/progress").json() == {"work": []}
     assert page.get("api/restorable?application=billing").json() == {"of": 0, "restored": 0}
     assert {row["application"] for row in page.get("api/partitions").json()["rows"]} == {"shop"}
     assert page.get("api/partitions?application=billing").json()["of"] == 0

@@ -18,7 +18,7 @@ from statestore.cli import app
 from tests.integration.broker import unique
 from tests.integration.support import Application
 
-#: What librdkafka logs for a client that another test left in this process, at a level that the command never logs at.
+#: Log lines of librdkafka for a client that another test left in this process; the command never logs at these levels.
 _CLIENT_OF_A_TEST = re.compile(r"^%[3-7]\|.*\n", re.MULTILINE)
 
 

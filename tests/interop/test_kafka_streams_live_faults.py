@@ -48,7 +48,7 @@ MEMBERS = {
 #: twice (KAFKA-20808). Other columns keep stores after a kill, and take the newest segment's offset for that of all
 #: (KAFKA-20663). So rows of older segments are lost, and verification reports `WRONG_OFFSET`.
 #: After a replay, 4.3.1 without transactions leaves rows in segments of versioned stores whose oldest version comes
-#: twice. It stops at the first one, so the versions behind it are lost; verification reports `CORRUPT`.
+#: twice. It stops at the first one, so the versions after it are lost; verification reports `CORRUPT`.
 NOT_AFTER_KILL = {
     COLUMNS[0]: ("sliding", "time-ordered"),
     COLUMNS[1]: ("sliding", "time-ordered", "window", "session", "versioned"),

@@ -271,7 +271,7 @@ class World:
             self._alone()
 
     def _alone(self) -> None:
-        """Wait until nobody is left in the group: only then does Kafka take offsets outside of transactions."""
+        """Wait until the group has no members: only then does Kafka accept offsets outside of transactions."""
         if self._streams is not None:
             admin = AdminClient({"bootstrap.servers": self.servers})
             group = self.application.name

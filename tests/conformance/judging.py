@@ -7,8 +7,8 @@ altogether proves nothing, and one that is expected to fail proves the contrary.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -42,12 +42,13 @@ class State(StrEnum):
     FAILED = "failed"
     PENDING = "pending"
     PROVEN_THOUGH_PENDING = "not pending any more"
+    LEFT_OUT = "left to make faults"
     MISSING = "missing"
 
     @property
     def violated(self) -> bool:
         """Whether the run must fail for it."""
-        return self not in (State.PASSED, State.PENDING)
+        return self not in (State.PASSED, State.PENDING, State.LEFT_OUT)
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,9 @@ class Verdict:
     reason: str = ""
 
 
-def judge(behaviours: Iterable[str], pending: Mapping[str, str], results: Iterable[Result]) -> list[Verdict]:
+def judge(
+    behaviours: Iterable[str], pending: Mapping[str, str], results: Iterable[Result], left_out: Collection[str] = ()
+) -> list[Verdict]:
     """Judge each id, in the order given, by the results of a run of all tests.
 
     Parameters
@@ -79,11 +82,19 @@ def judge(behaviours: Iterable[str], pending: Mapping[str, str], results: Iterab
         The part that brings the test, for each id that may be without one.
     results
         Of every case of every marked test.
+    left_out
+        Ids that have tests which no such run includes.
     """
     tests: dict[str, dict[str, set[Outcome]]] = {}
     for result in results:
         tests.setdefault(result.behaviour, {}).setdefault(result.test, set()).add(result.outcome)
-    return [_judge_one(name, pending.get(name), tests.get(name, {})) for name in behaviours]
+    verdicts = [_judge_one(name, pending.get(name), tests.get(name, {})) for name in behaviours]
+    return [
+        replace(each, state=State.LEFT_OUT)
+        if each.state is State.MISSING and not each.tests and each.behaviour in left_out
+        else each
+        for each in verdicts
+    ]
 
 
 def worse(first: Outcome | None, second: Outcome) -> Outcome:

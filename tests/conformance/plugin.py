@@ -22,10 +22,10 @@ from tests.conformance.judging import Outcome, Result, Verdict, judge, worse
 from tests.conformance.table import print_coverage, print_table, print_violations
 
 _MARKER = "behaviour"
-#: Under this name a worker of pytest-xdist hands its count to the controller.
-_COVERAGE = "statestore-coverage"
+#: Under these names a worker of pytest-xdist hands its count, and the ids of all collected tests, to the controller.
+_COVERAGE, _MARKED = "statestore-coverage", "statestore-marked"
 #: Options that leave tests out, some of them before pytest tells of any that are deselected. So does a mark expression,
-#: unless it is the suite's own: what that leaves out of every run has to prove nothing.
+#: unless it is the suite's own. Ids whose tests it leaves out are not judged.
 _SELECTING = ("deselect", "ignore", "ignore_glob", "keyword", "lf", "stepwise")
 
 
@@ -54,6 +54,7 @@ class Conformance:
         self._catalogue = catalogue
         self._proves: dict[str, tuple[str, ...]] = {}
         self._outcomes: dict[str, Outcome] = {}
+        self._marked: set[str] = set()
         self._deselecting = False
         self._verdicts: list[Verdict] | None = None
         self._coverage: Coverage = {}
@@ -64,6 +65,7 @@ class Conformance:
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Read the markers; under `--conformance` leave the unmarked tests out."""
         self._proves = {item.nodeid: ids for item in items if (ids := tuple(_ids(item)))}
+        self._marked.update(name for ids in self._proves.values() for name in ids)
         for item in items:  # with pytest-xdist another process collects; what a case proves comes with its report
             item.user_properties.append((_MARKER, self._proves.get(item.nodeid, ())))
         unknown = [
@@ -100,21 +102,24 @@ class Conformance:
         """Judge a whole run, and have it fail if an id is violated."""
         ended = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
         if hasattr(session.config, "workerinput"):  # a worker of pytest-xdist: its controller judges
-            session.config.workeroutput[_COVERAGE] = self._coverage
+            session.config.workeroutput.update({_COVERAGE: self._coverage, _MARKED: sorted(self._marked)})
             return
         if not (self._whole and ended) or session.shouldfail or session.shouldstop or session.config.option.collectonly:
             return
         results = [
             Result(name, case, outcome) for case, outcome in self._outcomes.items() for name in self._proves[case]
         ]
-        self._verdicts = judge(self._catalogue.behaviours, self._catalogue.pending, results)
+        left_out = self._marked if self._leaves_out_marked else set[str]()
+        self._verdicts = judge(self._catalogue.behaviours, self._catalogue.pending, results, left_out)
         if exitstatus == pytest.ExitCode.OK and any(verdict.state.violated for verdict in self._verdicts):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Take over what a worker of pytest-xdist has counted: each collects all tests."""
-        self._coverage = getattr(node, "workeroutput", {}).get(_COVERAGE) or self._coverage
+        """Take over what a worker of pytest-xdist has collected: each collects all tests."""
+        output = getattr(node, "workeroutput", {})
+        self._coverage = output.get(_COVERAGE) or self._coverage
+        self._marked.update(output.get(_MARKED, ()))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the table, or only what is violated."""

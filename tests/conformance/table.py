@@ -17,6 +17,7 @@ from tests.conformance.judging import State, Verdict
 _STYLES = {
     State.PASSED: "green",
     State.PENDING: "yellow",
+    State.LEFT_OUT: "yellow",
     State.FAILED: "bold red",
     State.MISSING: "bold red",
     State.PROVEN_THOUGH_PENDING: "bold red",

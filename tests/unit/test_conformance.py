@@ -227,12 +227,15 @@ def test_the_table_of_engines_has_each_engine():
 
 @pytest.mark.short_for("arguments1")
 @pytest.mark.parametrize("arguments", [(), ("--conformance",)])
-def test_what_is_left_out_of_every_run_proves_nothing_and_leaves_the_run_whole(run, arguments):
+def test_an_id_whose_tests_are_left_out_of_every_run_is_left_to_make_faults(run, arguments):
     left_out = WHOLE + '\n@pytest.mark.long\n@proves("T1")\ndef test_three(): pass\n'
     code, output = run(left_out, *arguments)
     assert code == 0, output
     assert "1 pending of 3 ids" in output
     code, output = run(left_out, *arguments, pending="")
+    assert code == 0, output
+    assert "2 passed, 1 left to make faults of 3 ids" in output
+    code, output = run(WHOLE, *arguments, pending="")
     assert code == 1, output
     assert "T1 missing" in output
 

@@ -13,8 +13,8 @@
 
 They read two places, directories or in object storage, write nothing, and read STATESTORE_* on each request, so that an
 import never fails for a missing one. Users who may read DAGs may read this: by the browser's cookie or by a bearer
-token, as everywhere in Airflow's API. Applications of an environment are shown to those who may read one of its DAGs. What a
-request starts, it starts through Airflow's own API, with the rights of its user.
+token, as everywhere in Airflow's API. Applications of an environment are shown to users who may read one of its DAGs.
+What a request starts, it starts through Airflow's own API, with the rights of its user.
 """
 
 from __future__ import annotations
@@ -168,9 +168,10 @@ def progress(rights: UserRights) -> Response:
     Returns
     -------
     Response
-        `work`: for each its `job`, its `applications`, its `run` (the name of the report that it will write), `silent_s`
-        since it last said something, offsets `done` of `total`, `records_per_s`, `seconds_left` of reading, and the same for the first 200
-        of its `pieces` that have not `ended`, with their `phase`: store partitions, or tasks of `process`.
+        `work`: for each its `job`, its `applications`, its `run` (the name of the report that it will write),
+        `silent_s` since it last said something, offsets `done` of `total`, `records_per_s`, `seconds_left` of reading,
+        and the same for the first 200 of its `pieces` that have not `ended`, with their `phase`: store partitions, or
+        tasks of `process`.
     """
     return JSONResponse(rights.progress(running.get(_reports())), headers=_HEADERS)
 

@@ -18,7 +18,10 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
+import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
+
+from statestore.schemas.serdes import CONFIG, URL
 
 #: Path of the issuer of tokens, and its only token.
 TOKENS, TOKEN = "/tokens", "canary-token"
@@ -125,3 +128,12 @@ def running_registry(certificate: Path | None = None, key: Path | None = None) -
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    """A registry that the settings of this process name."""
+    with running_registry() as running:
+        monkeypatch.setenv(URL, running.url)
+        monkeypatch.delenv(CONFIG, raising=False)
+        yield running

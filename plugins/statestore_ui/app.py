@@ -14,7 +14,7 @@
 They read two places, directories or in object storage, write nothing, and read STATESTORE_* on each request, so that an
 import never fails for a missing one. Users who may read DAGs may read this: by the browser's cookie or by a bearer
 token, as everywhere in Airflow's API. Applications of an environment are shown to users who may read one of its DAGs.
-What a request starts, it starts through Airflow's own API, with the rights of its user.
+A request starts runs only through Airflow's own API, with the rights of its user.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class History:
         self.sent += len(rows)
         at_ms = brokers_clock.now_ms(self.cluster)
         while brokers_clock.now_ms(self.cluster) <= at_ms:
-            time.sleep(0.001)  # the clock of the brokers to advance
+            time.sleep(0.001)  # until the clock of the brokers advances
         return at_ms
 
     def bisect(self, good_ms: int) -> Bisected:

@@ -169,7 +169,7 @@ def test_rows_of_all_kinds_are_those_of_a_time(bootstrap_servers: str, tmp_path:
     app.run()
     then, at_ms = app.rows(), brokers_clock.now_ms(app.cluster)
     while brokers_clock.now_ms(app.cluster) <= at_ms:
-        time.sleep(0.001)  # the clock of the brokers to advance
+        time.sleep(0.001)  # until the clock of the brokers advances
     app.run()
     before = app.rows()
     app.restore(at_ms)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,11 @@ from statestore_expectations.suites import load_suite
 
 from statestore.errors import InputError
 from statestore.schemas.serdes import CONFIG, URL
-from tests.schema_registry import Registry, running_registry
+from tests.schema_registry import Registry, registry
 from tests.spark.store_files import StoreFiles, defined
+
+#: pytest finds the fixture by this name.
+__all__ = ["registry"]
 
 pytestmark = pytest.mark.long
 
@@ -29,14 +31,6 @@ ORDER = {
 }
 DEAD = b"\x00\x00\x00\x00\x4dno"
 KNOWN_NOT = "the Schema Registry does not know the schema 77"
-
-
-@pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
-    with running_registry() as running:
-        monkeypatch.setenv(URL, running.url)
-        monkeypatch.delenv(CONFIG, raising=False)
-        yield running
 
 
 def order(registry: Registry, city: str, total: int) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -28,7 +27,10 @@ from statestore.formats.headers_value import encode
 from statestore.schemas.serdes import CONFIG, KEY_HEADER, REGISTRY_SERDES, URL, VALUE_HEADER, load_decoder
 from statestore.stores.serdes import load_serde
 from tests.integration.secured_broker import make_certificate, pem
-from tests.schema_registry import TOKEN, TOKENS, Registry, basic, running_registry
+from tests.schema_registry import TOKEN, TOKENS, Registry, basic, registry, running_registry
+
+#: pytest finds the fixture by this name.
+__all__ = ["registry"]
 
 ORDER = {
     "type": "record",
@@ -39,14 +41,6 @@ ORDER = {
     ],
 }
 UNKNOWN = struct.pack(">bI", 0, 77)
-
-
-@pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
-    with running_registry() as running:
-        monkeypatch.setenv(URL, running.url)
-        monkeypatch.delenv(CONFIG, raising=False)
-        yield running
 
 
 def context(field: str = MessageField.VALUE, headers: list[Any] | None = None) -> SerializationContext:

@@ -187,7 +187,8 @@ class Demo:
         self.summary = summary
         self._client = client
         self._state_dir = installation.state_dir
-        self._archive = installation.root / "archive"
+        assert installation.archive_dir is not None, "the demo keeps snapshots"
+        self._archive = installation.archive_dir
         self.application = load_definitions(DEFINITION)[APPLICATION]
 
     # -- DAG runs -------------------------------------------------------------------------------------------------

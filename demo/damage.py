@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from statestore.archive.layout import STORES, snapshot_name
+from statestore.archive.layout import StoreDirectory, snapshot_name
 from statestore.formats.offsets import STATUS_CLOSED, STATUS_OPEN
 from statestore.formats.value_format import value_format
 from statestore.model import StoreFormat, StorePartition, TopicPartition
@@ -19,8 +19,7 @@ def delete_directory(store: Path) -> None:
 
 def delete_snapshots(archive: Path, store_partition: StorePartition) -> Path:
     """Delete all snapshots of a store partition, so that only its changelog has it; return their directory."""
-    application, store, task = store_partition
-    (directory,) = archive.glob(f"{STORES}/*/{application}/{store}/{task}")
+    (directory,) = archive.glob(str(StoreDirectory("*", store_partition)))
     for path in directory.iterdir():
         if snapshot_name(path.name) is not None:
             path.unlink()
